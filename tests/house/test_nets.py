@@ -14,15 +14,18 @@ from tests.house.source import comments, modules
 
 
 def test_no_figure_of_a_room_is_larger_than_its_record_nor_much_smaller() -> None:
-    assert not list(nets.faults(nets.found().rooms, nets.recorded().rooms))
+    wrong = list(nets.faults(nets.found().rooms, nets.recorded().rooms))
+    assert not wrong, "\n".join(wrong)
 
 
 def test_no_figure_of_the_whole_is_larger_than_its_record_nor_smaller() -> None:
-    assert not list(nets.faults_of_whole(nets.found().whole, nets.recorded().whole))
+    wrong = list(nets.faults_of_whole(nets.found().whole, nets.recorded().whole))
+    assert not wrong, "\n".join(wrong)
 
 
 def test_texts_name_what_exists() -> None:
-    assert not nets.found().lists["stale names"]
+    stale = nets.found().lists["stale names"]
+    assert not stale, "\n".join(stale)
 
 
 # ------------------------------------------------------------------------------------------- the record
