@@ -1,9 +1,9 @@
-"""Plain numpy arrays as the pickler sees them: their memory, their type of number and their shape.
+"""Plain numpy arrays for the pickler: their memory, dtype and shape.
 
-numpy's own way says the same at several times the price: a small array takes longer to describe than to copy. Arrays of anything but
-numbers, with gaps, in Fortran's order or without elements are left to it, and so are instances of derived classes.
+numpy's own reducer costs several times as much for small arrays. Arrays of other dtypes than numbers, with gaps, in Fortran order or
+without elements are left to it, and so are instances of subclasses.
 
-Imports numpy where there is an array, and not before. (Loaded with the serializer: a process without descriptors loads nothing.)
+numpy is imported only when an array needs it.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-#: Types of numbers that are said by name, and back. (Of the machine's own byte order.)
+#: Numeric dtypes by name, and back. (Native byte order.)
 _names: dict[Any, str] = {}
 _types: dict[str, Any] = {}
 
 
 def array_type() -> Any:
-    """``numpy.ndarray``, after which arrays may be reduced and restored."""
+    """Return ``numpy.ndarray`` and prepare the tables of dtypes."""
     import numpy  # noqa: PLC0415  (another thread may be importing it: this waits)
 
     if not _types:
         for letter in "?bBhHiIlLqQefdFD":
             name = numpy.dtype(letter).str
-            # Two C types may be one size (long and long long), and so equal: a name means the same one of them as in numpy's own pickle.
+            # Two C types may have one size (long and long long) and compare equal: the name maps to the same one as in numpy's own pickle.
             _types[name] = numpy.dtype(name)
             _names[_types[name]] = name
     return numpy.ndarray
 
 
 def plain_arrays(values: Sequence[Any], least: int) -> list[int]:
-    """The places of arrays of so many bytes or more that are pickled as their memory and a few words."""
+    """The indices of plain arrays of at least `least` bytes."""
     if "numpy" not in sys.modules:
         return []
     kind = array_type()
@@ -40,13 +40,13 @@ def plain_arrays(values: Sequence[Any], least: int) -> list[int]:
 
 
 def _name(array: Any) -> str | None:
-    """The name of the type of number of a plain array with elements; None for any other."""
+    """The dtype's name of a plain array with elements; None for any other."""
     dtype = array.dtype
     return _names.get(dtype) if dtype.metadata is None and array.flags.c_contiguous and array.size else None
 
 
 def reduce_array(array: Any) -> Any:
-    """The reducer of ``numpy.ndarray``: its memory out of band, if it is a plain array."""
+    """The reducer of ``numpy.ndarray``: a plain array's memory goes out of band."""
     name = _name(array)
     if name is None:
         return array.__reduce_ex__(5)
@@ -54,7 +54,7 @@ def reduce_array(array: Any) -> Any:
 
 
 def restore_array(memory: Any, name: str, shape: tuple[int, ...]) -> Any:
-    """The array in this memory; read-only if that is."""
+    """An array over this memory; read-only if the memory is."""
     import numpy  # noqa: PLC0415  (as above)
 
     dtype = _types.get(name)

@@ -1,8 +1,8 @@
-"""Frames and series of polars: by way of Arrow, whose buffers are taken out of band.
+"""Frames and series of polars, pickled as Arrow tables, whose buffers go out of band.
 
-Any process that has imported polars. Its own pickle writes all data into one stream, twice copied; as a table of pyarrow the same memory is
-looked at, here and where it is read. A value with columns that Arrow has no type for, that shows little of its memory, is small or is of
-small chunks, is pickled by its own method, and so is any where pyarrow is not installed.
+In any process that has imported polars. polars' own pickle copies all data twice into one stream; a pyarrow table shares the memory with
+the frame, in the writer and in the reader. polars' own method remains for values with columns that Arrow cannot represent, that use
+little of their buffers, that are small or have small chunks, and wherever pyarrow is not installed.
 """
 
 from __future__ import annotations
@@ -15,19 +15,20 @@ from collections.abc import Callable
 from typing import Any
 
 Reduced = Any
-#: Bytes from which Arrow pays, of each chunk too: where pyarrow is imported already, and where that is still to be done.
+#: The bytes, of a value and of its average chunk, from which Arrow pays: where pyarrow is imported already, and the bytes of a value where
+#: it is not.
 _LEAST, _LEAST_ALONE = 1 << 16, 1 << 23
-#: A value shows little of its memory if there is more beside it than this share.
+#: A value uses little of its buffers if what lies beside it exceeds its size divided by this.
 _SHARE = 4
 
 _reducers: dict[type, Callable[[Any], Reduced]] = {}
 
 
 def frame_reducers() -> dict[type, Callable[[Any], Reduced]]:
-    """Class to reducer; none while polars is not imported."""
+    """Reducers by class; empty while polars is not imported."""
     if not _reducers:
         polars: Any = sys.modules.get("polars")
-        if getattr(polars, "CompatLevel", None) is None or not _has_arrow():  # not imported, or not whole yet
+        if getattr(polars, "CompatLevel", None) is None or not _has_arrow():  # not imported, or not completely yet
             return _reducers
         _reducers.update({polars.DataFrame: _reduce_frame, polars.Series: _reduce_series})
     return _reducers
@@ -55,7 +56,7 @@ def _reduce_frame(frame: Any) -> Reduced:
 
 
 def _reduce_series(series: Any) -> Reduced:
-    reduced = _reduce_frame(series.to_frame())  # only a frame's schema says all of a column's type
+    reduced = _reduce_frame(series.to_frame())  # only a frame's schema has all of a column's type
     return (_series, reduced[1]) if reduced[0] is _frame else series.__reduce_ex__(5)
 
 
@@ -64,20 +65,20 @@ def _least() -> int:
 
 
 def _is_restored(column: Any) -> bool:
-    """Whether Arrow's pickle says all of a column: not of objects, nor of what arrays of a fixed width are made of."""
+    """Whether Arrow's pickle preserves a column: it does not preserve objects or fixed-width arrays."""
     kind = str(column.dtype)
     return "Object" not in kind and "Array" not in kind
 
 
 def _order(column: Any) -> bool | None:
-    """Whether a column is known to be sorted downwards, or upwards (False)."""
+    """True for a column known to be sorted descending, False for ascending, else None."""
     flags = column.flags
     return True if flags["SORTED_DESC"] else False if flags["SORTED_ASC"] else None
 
 
 def _frame(table: Any, names: list[str], orders: list[bool | None]) -> Any:
     frame = importlib.import_module("polars").from_arrow(table, rechunk=False)
-    frame.columns = names  # an empty one is replaced on the way
+    frame.columns = names  # Arrow replaces an empty name
     known = [column.set_sorted(descending=order) for column, order in zip(frame.get_columns(), orders, strict=True) if order is not None]
     return frame.with_columns(known) if known else frame
 

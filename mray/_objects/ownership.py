@@ -1,18 +1,18 @@
-"""Entries: what a process knows of one object, and when it is needed no more.
+"""Entries: the state of an object in one process, and the moment when it is needed no more.
 
-Every ref a process holds of an object points to the same `Entry`, and Python's reference counts do the counting: refs, calls in flight
-that have it as an argument, zero-copy views of its value and borrowers' records all hold the entry. When nothing holds it, its guard
-acts: the owner gives the memory back, a borrower tells the owner.
+All refs of an object in a process point to the same `Entry`, and Python counts the references: refs, calls in flight with the object as
+an argument, zero-copy views of its value and borrowers' records all hold the entry. When none is left, its guard acts: the owner frees
+the memory, a borrower notifies the owner.
 
     owner's process                                borrower's process
     ObjectRef --+                                  ObjectRef --+
     call      --+--> Entry -> Guard                array ------+--> Entry -> Guard -- RELEASE --> owner
     borrowers --+
 
-Rejected: counts in messages for each copy of a ref. Two processes would have to agree on a number; here each tells only whether it holds
-the object at all, and the end of a process returns everything that it held.
+Rejected: counts in messages for each copy of a ref. Two processes would have to agree on a number; here each reports only whether it
+holds the object at all, and the end of a process returns everything that it held.
 
-Guards are finalizers: they take no locks and hand their work to the reactor.
+Guards are finalizers: they take no locks and defer their work to the reactor.
 """
 
 from __future__ import annotations
@@ -33,51 +33,51 @@ Waiter = Callable[["Entry"], None]
 class Entry:
     """An object as this process sees it.
 
-    Invariant: `form` is ``None`` while the value is pending and is written last; a thread that sees it not ``None`` may read the rest.
+    Invariant: `form` is ``None`` while the value is pending and is written last; a thread that sees another value may read the rest.
     """
 
-    # Class attributes rather than slots and a constructor: entries are made for every call, most fields stay as they are.
+    # Class attributes instead of slots and a constructor: every call creates an entry, and most fields keep their defaults.
 
-    #: Why refs are of no use whose entries are not of the class that their process's session has.
+    #: Why refs are unusable whose entries are not of the class of this process's session.
     ended = "it is of a session that has ended, or no session made it"
     #: The process that owns the object, or None for this one.
     owner: str | None = None
     form: int | None = None
-    #: Of the class: how many entries of this process have failed.
+    #: Of the class: the number of failed entries in this process.
     failures = 0
     payload: Any = None
     #: Refs and handles inside the value: alive as long as the bytes are.
     refs: list[Any] | None = None
-    #: Called when the entry ends.
+    #: Its finalizer acts when the entry is unreferenced.
     guard: Any = None
-    #: Called once with the entry when the value is there, in the reading thread, with the client's lock held: one, or a list of them.
-    #: (Who waits for 100,000 values would otherwise make a list for each.)
+    #: Called once with the entry at completion, in the reading thread, with the client's lock held: one, or a list of them. (A wait for
+    #: 100,000 values would otherwise create a list for each.)
     waiters: Waiter | list[Waiter] | None = None
-    #: Weak reference to the reading of the value that there is in this process, if it lies in a segment; and its mapping, which the next
-    #: reading finds with the pages that earlier ones have touched.
+    #: Of a value in a segment: a weak reference to its living reading; and the mapping, which the next reading reuses with the pages that
+    #: are faulted in.
     mapping: Any = None
     kept: Any = None
-    #: Borrowed: the object's id, and whether its value has been asked for.
+    #: Borrowed: the object's id, and whether its value has been requested.
     object_id = b""
     fetching = False
-    #: The call that makes the value, while it is pending (for `cancel`).
+    #: The call that computes the value, while it is pending (for `cancel`).
     task: Any = None
-    #: How a value is made again whose memory is gone (see `mray._runtime.client.reconstruction`), and what lay in vain where the owner
-    #: said.
+    #: How to recompute a value whose memory was removed (see `mray._runtime.client.reconstruction`); and the segment name of the owner's
+    #: that did not exist.
     recipe: Any = None
     missed = ""
-    #: How the tensors of the value travel, if they stay with their maker; where `get` is to leave them; which actors
-    #: have been sent the ref (True: enough was said about it).
+    #: How the tensors of the value travel, if they stay with their holder; where `get` places them; which actors have been sent the ref
+    #: (True: no more warnings about it).
     transport: Any = None
     target: Any = None
     sent: Any = None
 
     def ready(self) -> bool:
-        """Whether the value is there."""
+        """Whether the value (or error) is available."""
         return self.form is not None
 
     def complete(self, form: int, payload: Any, refs: list[Any] | None = None) -> None:
-        """The value (or error) is there. A second completion is ignored."""
+        """Set the value (or error) and call the waiters. A second completion is ignored."""
         if self.form is not None:
             return
         self.payload = payload
@@ -96,7 +96,7 @@ class Entry:
                 waiters(self)  # type: ignore[operator]
 
     def then(self, waiter: Waiter) -> Cancel:
-        """Call `waiter` with this entry at completion, now if it is complete; returns `forget`. Client's lock held."""
+        """Call `waiter` with this entry at completion, or now if it is complete; returns `forget`. Client's lock held."""
         waiters = self.waiters
         if self.form is not None:
             waiter(self)
@@ -106,14 +106,14 @@ class Entry:
             waiters.append(waiter)
         else:
             self.waiters = [waiters, waiter]  # type: ignore[list-item]
-        return lambda: self.forget(waiter)  # (quicker than a `partial`, and mostly dropped)
+        return lambda: self.forget(waiter)  # (faster than a `partial`, and mostly dropped)
 
     def part(self) -> None:
-        """The value's living reading keeps the memory that it has: others map the segment anew."""
+        """Leave the mapping to the value's living reading: later readings map the segment anew."""
         self.mapping = self.kept = None
 
     def forget(self, waiter: Waiter) -> bool:
-        """Undo `then`; False, and nothing happens, if it has been undone or the waiter was called. Client's lock held."""
+        """Undo `then`; False, without effect, if that was undone or the waiter was called. Client's lock held."""
         waiters = self.waiters
         if type(waiters) is list and waiter in waiters:
             waiters.remove(waiter)
@@ -131,13 +131,13 @@ class ForeignEntry(Entry):
 
 
 def why_unknown(ref: ObjectRef) -> str:
-    """Why a ref is of no use whose entry is not of this session."""
+    """Why a ref is unusable whose entry is not of this session."""
     entry: Entry | None = ref._entry
     return Entry.ended if entry is None else entry.ended
 
 
 class Guard:
-    """Calls `action(*facts)` through `defer` when it dies."""
+    """Calls `action(*facts)` through `defer` when it is collected."""
 
     __slots__ = ("_action", "_defer", "_facts")
 
@@ -152,18 +152,18 @@ class Guard:
 
 
 class Completion:
-    """Tells when a `get` of entries can answer: all have a value, or one has failed. It is told nothing, and looks at a value once."""
+    """Whether a `get` of entries can answer: all have a value, or one has failed. It polls, and checks each value only once."""
 
     __slots__ = ("_entries", "_failures", "_place", "failed")
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self._entries = entries
-        #: Those before have a value or an error.
+        #: Entries with lower indices are complete.
         self._place = 0
-        #: Failures in this process when all entries were last looked at for one. Several threads write it without a lock: an older count
-        #: has the entries looked at once more.
+        #: The count of failures in this process at the last check of all entries. Several threads write it without a lock: an older count
+        #: only causes one more check.
         self._failures = -1
-        #: An entry that failed, as soon as there is one.
+        #: The first failed entry that was found.
         self.failed: Entry | None = None
 
     def is_reached(self) -> bool:
@@ -187,7 +187,7 @@ class Completion:
 
 
 class Countdown:
-    """Counts entries down to the moment a `wait` can answer. Client's lock held, except when reading."""
+    """Counts the pending entries until a `wait` can answer. Client's lock held, except for reading."""
 
     __slots__ = ("left",)
 
@@ -195,17 +195,17 @@ class Countdown:
         self.left = 0
 
     def to_watch(self, entries: Sequence[Entry]) -> Sequence[Entry]:
-        """Those of the entries that are to be watched."""
+        """The entries to `watch`."""
         return entries
 
     def watch(self, entry: Entry) -> None:
-        """Count this entry, if it is still pending."""
+        """Count this entry if it is pending."""
         if entry.form is None:
             self.left += 1
             entry.then(self._done)
 
     def end(self, entries: Iterable[Entry]) -> None:
-        """Nobody waits any more: leave nothing with those that are still pending, which may be waited for a thousand times."""
+        """Withdraw the callbacks from pending entries: a program may wait for them thousands of times."""
         if self.left:
             for entry in entries:
                 if entry.form is None:
@@ -215,15 +215,15 @@ class Countdown:
         self.left -= 1
 
 
-#: Entries that a `Survey` looks at, at most.
+#: The most entries of a `Survey`.
 MOST_SURVEYED = 4096
 
 
 class Survey:
-    """A `Countdown` that looks at all entries each time it is asked, and is told nothing.
+    """A `Countdown` without callbacks, which checks all entries at each poll.
 
-    For a wait that ends with the next value: who waits for one of a thousand refs, again and again, would spend its time on saying so to
-    each of them, and on taking that back.
+    For a wait that ends with the next value: a loop that waits for one of a thousand refs would spend its time on adding and removing
+    callbacks.
     """
 
     __slots__ = ("_entries",)
@@ -236,18 +236,18 @@ class Survey:
         return [entry.form for entry in self._entries].count(None)
 
     def to_watch(self, entries: Sequence[Entry]) -> Sequence[Entry]:
-        """Those that others own have to be asked for."""
+        """Borrowed entries, which must be requested from their owners."""
         return [entry for entry in entries if entry.owner is not None]
 
     def watch(self, entry: Entry) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
     def end(self, entries: Iterable[Entry]) -> None:
-        """Nothing to undo."""
+        """Do nothing."""
 
 
 def split_ready(refs: Sequence[ObjectRef], num_returns: int) -> tuple[list[ObjectRef], list[ObjectRef]]:
-    """The first refs whose value is there, `num_returns` at most, and the others. A ref costs some tens of nanoseconds, or less."""
+    """At most `num_returns` ready refs, from the first on, and all others."""
     if num_returns == len(refs) and None not in [ref._entry.form for ref in refs]:
         return list(refs), []
     ready: list[ObjectRef] = []

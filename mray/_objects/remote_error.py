@@ -1,12 +1,12 @@
-"""Errors on their way from the process where they happened to the one that asks for the result.
+"""Errors on their way from the process where they happened to the one that gets the result.
 
-In both. A worker turns an exception into a `RayTaskError` with the traceback reduced to the frames of the user's code (`task_error`) and
-pickles it so that something always arrives (`pickle_error`); the reader gets the exception to raise (`unpickle_error`)::
+A worker turns an exception into a `RayTaskError` with the traceback reduced to the user's frames (`task_error`) and pickles it in a way
+that always succeeds (`pickle_error`); the reader gets the exception to raise (`unpickle_error`)::
 
     exception --task_error--> RayTaskError --pickle_error--> bytes ~~~~> unpickle_error --> RayTaskError(ValueError)
 
-The bytes are a pickle of builtin values: the text of the error, and inside it the pickle of the error itself, which may fail to load (its
-class may want arguments that it was not given, or not be there).
+The bytes are a pickle of builtin values: the text of the error and the pickle of the error itself, which may fail to load (its class may
+want other arguments, or not be importable).
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from mray._common.whose_code import OWN, kind_of, kind_of_file
 from mray._objects.serializer import dumps
 from mray.exceptions import OufOfBandObjectRefSerializationException, RayError, RayTaskError, UnserializableException
 
-# From Python 3.15 on `traceback` imports a part of itself when it first formats something: an error for want of descriptors, or of memory,
-# could not be told.
+# From Python 3.15 on `traceback` imports a part of itself at first use, which would fail while reporting that descriptors or memory have
+# run out.
 traceback.format_exception_only(RuntimeError())
 
 _HEAD = "Traceback (most recent call last):\n"
 _MODULE = f"{RayTaskError.__module__}."
-#: How the texts of our own errors begin: programs look for Ray's name of the module there.
+#: The prefix of mray's errors in texts: programs match Ray's module name.
 OURS = "ray.exceptions."
 
 
 # ------------------------------------------------------------------------------------------------ making
 class DependencyError(BaseException):
-    """Raised in place of a task whose argument `error` is; `task_error` knows it. No user code sees it; a retry would not help."""
+    """Raised instead of running a task whose argument is `error`, for `task_error`. User code never sees it; a retry would not help."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(error)
@@ -44,9 +44,9 @@ class DependencyError(BaseException):
 
 
 def import_error(error: BaseException, name: str, *, actor: bool) -> RuntimeError:
-    """The error of code that could not be unpickled in the worker, mostly because a module is not there."""
+    """The error of code that could not be unpickled in the worker, mostly because of a missing module."""
     what = f"The actor with name {name} failed to import on the worker." if actor else "The remote function failed to import on the worker."
-    text = format_exception(error).replace(_HEAD, "")  # the one of the failure stands for both
+    text = format_exception(error).replace(_HEAD, "")  # the failure's own header stands for both
     failure = RuntimeError(f"{what} The code of {name} was shipped, but what it imports could not be found or raised here:\n\n{text}")
     failure.__suppress_context__ = True
     return failure
@@ -63,7 +63,7 @@ def task_error(
 ) -> RayTaskError:
     """The error that a task's caller gets for an exception of the task.
 
-    `function_name` as it stands in ``ray::f()``: ``f`` or ``A.m``, or the option ``name``. `actor_id` is in hex digits if it is text.
+    `function_name` as in ``ray::f()``: ``f`` or ``A.m``, or the option ``name``. `actor_id` is hexadecimal if it is text.
     """
     if isinstance(exception, DependencyError):
         exception = exception.error
@@ -91,12 +91,12 @@ def _named(kind: type) -> str:
 
 
 def format_exception(exception: BaseException) -> str:
-    """The traceback of an exception and of what it came from, with the frames of the user's code only."""
+    """The traceback of an exception and its causes, with only the user's frames."""
     report = traceback.TracebackException(type(exception), exception, from_user(exception.__traceback__), compact=True)
     _reduce(report, set())
     text = "".join(report.format())
     if _HEAD not in text and "Exception Group Traceback" not in text:
-        # Nothing of the user's is in the traceback (or there is none): the header stands for the process all the same.
+        # Without frames of user code the header is still expected.
         text = _HEAD + text
     # (The lines of a group's members begin with a bar.)
     lines = text.splitlines(keepends=True)
@@ -104,14 +104,14 @@ def format_exception(exception: BaseException) -> str:
 
 
 def from_user(tb: TracebackType | None) -> TracebackType | None:
-    """Without the leading frames of the executor; None where no code of the user's ran."""
+    """The traceback without the leading frames of mray; None if no user code ran."""
     while tb is not None and kind_of(tb.tb_frame) == OWN:
         tb = tb.tb_next
     return tb
 
 
 def _reduce(report: traceback.TracebackException, seen: set[int]) -> None:
-    """Drop our frames from the report, its causes and the members of a group."""
+    """Drop mray's frames from the report, its causes and the members of a group."""
     if id(report) in seen:
         return
     seen.add(id(report))
@@ -123,9 +123,9 @@ def _reduce(report: traceback.TracebackException, seen: set[int]) -> None:
 
 # ---------------------------------------------------------------------------------------------- pickling
 def pickle_error(error: BaseException) -> bytes:
-    """Bytes for `unpickle_error`; never raises because of what the error holds.
+    """Bytes for `unpickle_error`; never raises because of the error's contents.
 
-    A `RayTaskError` whose cause cannot be pickled arrives with a `RayError` in its place that tells so.
+    The cause of a `RayTaskError` that cannot be pickled is replaced by a `RayError` that says so.
     """
     text = _text_of(error)
     try:
@@ -155,9 +155,9 @@ def _without_cause(error: BaseException, reason: BaseException) -> BaseException
 
 
 def unpickle_error(data: bytes) -> BaseException:
-    """The exception to raise, a new one each time: a `RayTaskError` that is an instance of its cause's class too, or another error.
+    """The exception to raise, a new one each time: a `RayTaskError` that is also an instance of its cause's class, or another error.
 
-    `UnserializableException`, which has the text of the original, for what cannot be unpickled here.
+    `UnserializableException`, with the original's text, for an error that cannot be unpickled here.
     """
     text, inner = pickle.loads(data)
     try:
@@ -173,12 +173,12 @@ def unpickle_error(data: bytes) -> BaseException:
     return UnserializableException(text)
 
 
-#: How the text of the pickled error of a task begins.
+#: The prefix of the text of a task's error.
 TASK_ERROR = f"{OURS}RayTaskError: "
 
 
 def text_of(data: bytes) -> str:
-    """The class and text of a pickled error, which is not itself unpickled; empty for what is none."""
+    """The class and text of a pickled error, without unpickling the error itself; empty if the bytes are no error."""
     try:
         return str(pickle.loads(data)[0])
     except Exception:
@@ -186,20 +186,20 @@ def text_of(data: bytes) -> str:
 
 
 def is_cancelled(text: str) -> bool:
-    """Whether a text of `text_of` is that of a cancelled call, which an asynchronous one tells in the error of a task."""
+    """Whether a text of `text_of` reports a cancelled call; an asynchronous call reports that within a task's error."""
     last = text.rstrip().rpartition("\n")[2] if text.startswith(TASK_ERROR) else text
     return last.startswith(f"{OURS}TaskCancelledError")
 
 
-#: Errors of pickling a value that cannot be pickled, for `serialization_error`. The rest is the user's own, and told as it is.
+#: The errors of pickling that `serialization_error` explains. Others come from user code and are raised unchanged.
 UNPICKLABLE = (TypeError, pickle.PicklingError, OufOfBandObjectRefSerializationException)
 
 
 def serialization_error(error: BaseException, value: Any, what: str) -> Exception:
-    """The error for a value that cannot be pickled: what it was, and the part that is in the way. A TypeError, or an
-    OufOfBandObjectRefSerializationException when `error` is one.
+    """The error for a value that cannot be pickled, which names the value and the part at fault. A TypeError, or an
+    OufOfBandObjectRefSerializationException if `error` is one.
 
-    `what` says what was being pickled ("the put value {}"); ``{}`` stands for the value.
+    `what` describes what was pickled ("the put value {}"); ``{}`` stands for the value.
     """
     name, whose, remedy = "value", "", "pass on what it is made from"
     if what.startswith("the function "):
@@ -210,7 +210,7 @@ def serialization_error(error: BaseException, value: Any, what: str) -> Exceptio
 
 
 def argument_error(error: BaseException, args: Sequence[Any], kwargs: Mapping[str, Any] | None, of: Any, method: Any = None) -> Exception:
-    """As `serialization_error`, of the first argument that cannot be pickled: of the function `of`, or of `method` of that blueprint."""
+    """As `serialization_error`, for the first argument that cannot be pickled, of the function `of` or of `method` of that blueprint."""
     names = [name for name, kind, _default in (method or of).signature.parameters or () if kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD]
     given: dict[str, Any] = {names[place] if place < len(names) else f"args[{place}]": value for place, value in enumerate(args)}
     given.update(kwargs or {})

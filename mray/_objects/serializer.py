@@ -1,23 +1,23 @@
 """Values to bytes and back.
 
-Any process, in the thread that calls. One pickler for all (`mray._common.reducers`): the C pickler, which calls back for whatever is not of
-a builtin type, and is told for each function and class whether it goes by name or, as cloudpickle does it, by value: what lives in
-``__main__``, is local, or is of a module that is registered for that. So each object is asked for its state once, whatever stands beside
-it, and the first error of a reducer is the one that is told. (A quick try by plain pickle, and cloudpickle when that fails or the bytes
-name ``__main__``, is quicker for lists of instances by a fifth. It asks objects twice: those that hand over what they hold arrive empty.)
+In any process, in the calling thread. One pickler serves all values (`mray._common.reducers`): the C pickler, which calls back for
+objects that are not of builtin types and pickles each function and class by name or, as cloudpickle does, by value: if it lives in
+``__main__``, is local, or belongs to a module registered for that. So each object is asked for its state only once, and the first error
+of a reducer is the one that is raised. (Trying plain pickle first, and cloudpickle when that fails or the bytes name ``__main__``, asks
+objects twice: those that give their contents away arrive empty.)
 
-Values of builtin types call nothing back; arrays, tensors, tables and frames have reducers of ours.
+Arrays, tensors, tables and frames have mray's reducers.
 
-Buffers of arrays are taken out of band (pickle protocol 5) and laid behind the pickle, 64 bytes aligned, so that a reader that maps
-the bytes gets arrays that are views of them::
+Buffers of arrays go out of band (pickle protocol 5) and follow the pickle, aligned to 64 bytes, so that a reader that maps the bytes
+gets arrays that are views of them::
 
     PACKED = u32 number of buffers, u32 whether any is a tensor's, u64 length of the pickle, spans, pickle, buffers
     span   = u64 offset, u64 length, u32 where: 0 here, n in the n-th piece of others' memory, u32 whether it is a tensor's
 
-Tensors may be written to by whoever gets them, arrays may not. A buffer that lies in memory which the reader can map itself
-need not be among the bytes (`Serialized.divert`).
+Readers may write to tensors, but not to arrays. A buffer in memory that the reader can map itself need not be among the bytes
+(`Serialized.divert`).
 
-Refs and actor handles inside a value are collected while it is pickled, since the owner of the bytes keeps them alive.
+Refs and actor handles inside a value are collected during pickling, because the owner of the bytes keeps them alive.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ from mray.exceptions import RayError, RaySystemError
 if TYPE_CHECKING:
     from cloudpickle import Pickler
 
-#: The reducer of a type, as the pickler calls it.
+#: Reducers by type, as the pickler calls them.
 Table = dict[type, Callable[[Any], Any]]
 
 _PREFIX = struct.Struct("<IIQ")
 _SPAN = struct.Struct("<QQII")
 _ALIGN = 64
-#: The piece of others' memory that is none (`Serialized.divert`).
+#: The piece of memory that holds the value itself (`Serialized.divert`).
 HERE = -1
 
-#: Values of exactly these types need neither cloudpickle nor a look inside.
+#: Values of exactly these types need neither cloudpickle nor a scan.
 PLAIN_TYPES = frozenset({str, int, float, bool, type(None), bytes, complex})
-#: Items of a list, tuple or dict that is looked through for others.
+#: The longest list, tuple or dict whose items are checked for plain types.
 _MOST_PLAIN = 32
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value is of a plain type, or a short list, tuple or dict of such: a plain pickle says all of it."""
+    """Whether a value is of a plain type, or a short list, tuple or dict of such values: plain pickle suffices."""
     kind = type(value)
     if kind in PLAIN_TYPES:
         return True
@@ -75,7 +75,7 @@ def is_plain(value: Any) -> bool:
     return False
 
 
-#: Above this, bytes travel out of band.
+#: Longer bytes travel out of band.
 _LARGE_BYTES = 64 * 1024
 
 
@@ -90,7 +90,7 @@ _PICKLED_BYTES = pickle.dumps(_Bytes(), 5, buffer_callback=lambda _buffer: False
 
 
 class _Noted(threading.local):
-    """Refs seen while this thread pickles one value."""
+    """The refs found while this thread pickles one value."""
 
     refs: list[Any] | None = None
 
@@ -99,13 +99,13 @@ _noted = _Noted()
 
 
 def note_ref(ref: Any) -> None:
-    """Called by the reducers of refs and handles: this one is inside the value being pickled."""
+    """Collect a ref or handle inside the value that is being pickled; called by their reducers."""
     if _noted.refs is not None:
         _noted.refs.append(ref)
 
 
 def is_noting() -> bool:
-    """Whether this thread is inside `serialize`: a ref pickled elsewhere travels out of band."""
+    """Whether this thread is inside `serialize`; a ref that is pickled elsewhere travels out of band."""
     return _noted.refs is not None
 
 
@@ -119,7 +119,7 @@ class Serialized:
         self.buffers = buffers
         #: The refs and handles inside the value; they must live as long as the bytes do.
         self.refs = refs
-        #: Buffer number -> (piece of others' memory, offset in it).
+        #: Buffer number -> (piece of memory, offset in it).
         self._elsewhere: dict[int, tuple[int, int]] = {}
         self.size = self._measure() if buffers else len(pickled)
 
@@ -131,9 +131,9 @@ class Serialized:
         return size
 
     def divert(self, elsewhere: dict[int, tuple[int, int]]) -> None:
-        """Leave these buffers out: the reader gets buffer n from piece ``elsewhere[n][0]`` (from 0) of `deserialize`'s `others`.
+        """Leave these buffers out: the reader finds buffer n in piece ``elsewhere[n][0]`` (from 0) of `deserialize`'s `others`.
 
-        If that is `HERE`, from the memory in which it finds the value, at the offset.
+        `HERE` stands for the memory of the value itself, with an offset from its start.
         """
         self._elsewhere = elsewhere
         self.size = self._measure()
@@ -145,11 +145,11 @@ class Serialized:
 
     @property
     def form(self) -> int:
-        """How `to_bytes` and `write_into` lay it out: PICKLED or PACKED."""
+        """The layout of `to_bytes` and `write_into`: PICKLED or PACKED."""
         return PACKED if self.buffers else PICKLED
 
     def to_bytes(self) -> bytes:
-        """The layout as an object of its own, for values that travel inside a message."""
+        """The layout as bytes, for values inside a message."""
         if not self.buffers:
             return self.pickled
         out = bytearray(self.size)
@@ -157,12 +157,12 @@ class Serialized:
         return bytes(out)
 
     def write_into(self, target: memoryview, base: int = 0) -> None:
-        """Lay the value out at the beginning of `target` (writable bytes, at least `size` of them), which its readers find at `base`."""
+        """Write the layout to the start of `target` (writable, at least `size` bytes), which readers find at offset `base`."""
         for start, part in self._parts(base):
             copy_into(target[start : start + len(part)], part)
 
     def write_to(self, fd: int) -> None:
-        """Lay the value out at the beginning of a file. OSError if that has no room."""
+        """Write the layout to the start of a file. OSError if there is no room."""
         for start, part in self._parts(0):
             rest = memoryview(part)
             while rest:
@@ -171,7 +171,7 @@ class Serialized:
                 start += written
 
     def _parts(self, base: int) -> list[tuple[int, bytes | memoryview]]:
-        """The pieces of the layout, and where each begins."""
+        """The pieces of the layout, each with its offset."""
         pickled = self.pickled
         buffers = self.buffers
         if not buffers:
@@ -201,14 +201,14 @@ class Serialized:
 def serialize(value: Any, *, refuse_grad: bool = False, leave: list[Any] | None = None, leave_type: type | None = None) -> Serialized:
     """Pickle a value. Each object in it is asked for its state once.
 
-    With `leave`, tensors (or instances of `leave_type`) are left out and appended to it; who unpickles the value needs them as a carrier
-    (`mray._common.device_tensors`).
+    With `leave`, tensors (or instances of `leave_type`) are left out and appended to that list; the unpickling process must supply them
+    through a carrier (`mray._common.device_tensors`).
 
-    Raises RuntimeError for a tensor that requires grad, if `refuse_grad`; whatever the pickling of the user's types raises; TypeError or
-    PicklingError when something cannot be pickled at all.
+    Raises RuntimeError for a tensor that requires grad, if `refuse_grad`; any error of the user's reducers; TypeError or PicklingError
+    for what cannot be pickled.
     """
     if type(value) is bytes and len(value) > _LARGE_BYTES:
-        # A pickle would be a second copy, in memory fresh from the kernel.
+        # A pickle would be a second copy, in freshly allocated memory.
         return Serialized(_PICKLED_BYTES, [memoryview(value)], None)
     if is_plain(value):
         return Serialized(pickle.dumps(value, 5), [], None)
@@ -218,7 +218,7 @@ def serialize(value: Any, *, refuse_grad: bool = False, leave: list[Any] | None 
     buffers: list[memoryview] = []
 
     def keep(buffer: pickle.PickleBuffer) -> bool:
-        """Whether it stays inside the pickle."""
+        """Whether the buffer stays inside the pickle."""
         try:
             raw = buffer.raw()
         except BufferError:  # not contiguous
@@ -238,7 +238,7 @@ def serialize(value: Any, *, refuse_grad: bool = False, leave: list[Any] | None 
 
 
 def dumps(value: Any) -> bytes:
-    """A pickle with everything inside, by the same rules as `serialize`; for `pickle.loads`."""
+    """A self-contained pickle by the rules of `serialize`, for `pickle.loads`."""
     outer = _noted.refs
     _noted.refs = []
     stream = io.BytesIO()
@@ -250,7 +250,7 @@ def dumps(value: Any) -> bytes:
 
 
 def _left_out(tensors: list[Any], kind: type | None) -> Table:
-    """The reducers of what is left out, and known by its place in the list."""
+    """The reducers of tensors that are left out and referred to by their index in the list."""
 
     def leave(tensor: Any) -> tuple[Any, ...]:
         tensors.append(tensor)
@@ -266,7 +266,7 @@ def _left_out(tensors: list[Any], kind: type | None) -> Table:
 
 # ----------------------------------------------------------------------------------------- the pickler
 def _value_pickler(refuse_grad: bool) -> type[Pickler]:
-    """cloudpickle's pickler with the reducers of arrays, tensors, tables and frames, as far as their modules are imported."""
+    """cloudpickle's pickler with the reducers of arrays, tensors, tables and frames whose modules are imported."""
     made = _picklers.get(refuse_grad)
     base = cloud_pickler() if made is None else made[0]
     torch = sys.modules.get("torch")
@@ -274,7 +274,7 @@ def _value_pickler(refuse_grad: bool) -> type[Pickler]:
     has_numpy = "numpy" in sys.modules
     of_arrow = arrow_reducers() if "pyarrow" in sys.modules else {}
     of_polars = frame_reducers() if "polars" in sys.modules else {}
-    # (Of the tables of cloudpickle and of ours only additions are noticed: to compare them takes as long as a small value.)
+    # (Of cloudpickle's and mray's tables only additions are detected: comparing them costs as much as pickling a small value.)
     parts = (copyreg.dispatch_table, reducers, len(base.dispatch_table.maps[2]), len(of_arrow), len(of_polars), tensor_type, has_numpy)
     kind = base if made is None else made[2]
     if made is None or made[1] != parts:
@@ -284,7 +284,7 @@ def _value_pickler(refuse_grad: bool) -> type[Pickler]:
         if tensor_type is not None:
             table[tensor_type] = reduce_tensor_without_grad if refuse_grad else reduce_tensor
         table.update(reducers)
-        # A table of one piece, and nothing of Python's as it begins: a small value takes less time than that.
+        # One flat table, and no Python code in the constructor: pickling a small value takes less time than that.
         body = {"dispatch_table": table, "globals_ref": cached_property(_no_globals), "proto": 5}
         kind = type("ValuePickler", (base,), {**body, "__init__": pickle.Pickler.__init__, "dump": pickle.Pickler.dump})
         _picklers[refuse_grad] = base, (dict(copyreg.dispatch_table), dict(reducers), *parts[2:]), kind
@@ -292,24 +292,24 @@ def _value_pickler(refuse_grad: bool) -> type[Pickler]:
 
 
 def _no_globals(_pickler: Pickler) -> dict[int, dict[str, Any]]:
-    """Where cloudpickle keeps together what functions of one module share."""
+    """cloudpickle stores here what functions of one module share."""
     return {}
 
 
-#: Whether grad is refused, to (its base, what its table was made of, the last pickler for it).
+#: Whether grad is refused, to (its base, the parts of its table, the last pickler).
 _picklers: dict[bool, tuple[type[Pickler], tuple[Any, ...], type[Pickler]]] = {}
 
 
 # ------------------------------------------------------------------------------------------ back
 def deserialize(form: int, payload: Any, pin: Any = None, others: Sequence[Any] = (), *, copy_tensors: bool = False, at: int = 0) -> Any:
-    """The value of a PICKLED or PACKED payload (any bytes-like object). A PACKED one begins `at` so many bytes.
+    """The value of a PICKLED or PACKED payload (any bytes-like object), a PACKED one beginning at offset `at`.
 
-    With `pin`, an exporter of the very same bytes, arrays and tensors are views that hold it; without, of a copy of `payload`, which no
-    other reading has. `others` export the memory of buffers that were diverted.
+    With `pin`, an exporter of the same bytes, arrays and tensors are views that hold it; without, they are views of a private copy of
+    `payload`. `others` export the memory of diverted buffers.
 
-    Arrays are read-only. Tensors may be written to: a tensor whose memory may not gets a copy of it; with `copy_tensors`, all do.
+    Arrays are read-only. Tensors are writable: those in read-only memory are copied, and with `copy_tensors` all are.
 
-    RaySystemError for a value whose own code does not let it be made here.
+    Raises RaySystemError for a value whose own code fails.
     """
     if form == PICKLED:
         try:
@@ -336,12 +336,14 @@ def deserialize(form: int, payload: Any, pin: Any = None, others: Sequence[Any] 
 
 
 def _refuse(error: Exception) -> NoReturn:
-    """The error for a value that cannot be made here, with the frames of whoever refused; one that is none of the value's as it is."""
+    """Raise RaySystemError for a value that cannot be unpickled here, with the frames of its code; a `RayError` and a handler's error
+    unchanged.
+    """
     if isinstance(error, RayError) or is_of_handler(error):
         raise error
     raise RaySystemError(error, traceback.format_exc()) from error
 
 
 def has_tensors(packed: Any, at: int = 0) -> bool:
-    """Whether a PACKED payload has tensors, which may be written to, so that no two readers should share its memory."""
+    """Whether a PACKED payload has tensors: since they are writable, no two readers may share its memory."""
     return bool(_PREFIX.unpack_from(packed, at)[1])

@@ -1,33 +1,31 @@
 """The object store of a process: values above the inline limit, each written once into a shared-memory segment.
 
-The producer of a value writes it into a segment and tells the owner its name; whoever reads the value maps the segment copy-on-write
-(`mray._ipc.mapped`): arrays are read-only, and who writes to a tensor does it for himself alone.
-When the owner's last ref is gone, the segment goes back to its producer, which keeps it mapped for the next value: touching fresh pages
-costs ten times the copy itself.
+The producer writes a value into a segment and sends the owner its name; readers map the segment copy-on-write (`mray._ipc.mapped`):
+arrays are read-only, and writes to a tensor stay private to the reader. When the owner's last ref is released, the segment returns to
+its producer, which keeps it mapped for the next value, because faulting in fresh pages costs far more than the copy.
 
     producer: write -> (name, length) ------ reply -----> owner -------> readers: `read` maps it; arrays hold the mapping,
        ^                                                    |                      the mapping holds the entry of the object
        +---------------- FREE_SEGMENT (pooled) <------------+
 
-An array that its maker has made in a segment (`bear`, `mray._ipc.born`) is not written again: what precedes it is added behind it, and the
-segment gets a further name if another process owns the value (`_place`). It goes back when all its values and the array are gone.
+An array that was allocated in a segment (`bear`, `mray._ipc.born`) is not copied: the header is added behind it, and the segment gets a
+further name if another process owns the value (`_place`). The segment returns when all its values and the array are released.
 
-A new segment is written to through its descriptor, and mapped when it is used again.
+A new segment is filled through its descriptor, and mapped when it is reused.
 
-Names carry the process that *owns* the value, ``/mray-<session>-<owner>-<producer><number>``: when an owner dies, the node unlinks what
-was its.
+Names contain the process that *owns* the value, ``/mray-<session>-<owner>-<producer><number>``: when an owner dies, the node unlinks its
+segments.
 
-How much all processes hold together is read from the session's table, where each writes its own words. Two processes that create at the
-same moment may overshoot the limit by one object each; the pages themselves are reserved by the kernel, so the limit is never a crash.
+The total of all processes is read from the session's table, where each writes its own fields. Two processes that create segments
+concurrently may exceed the limit by one object each; since the kernel reserves the pages, that causes no crash.
 
-When the limit is reached, or ``/dev/shm`` itself is full, new values are *spilled*: their segment is a file in the session's directory, of
-the same names and for the same readers, and stays where it is. Nothing is ever moved from memory to disk or back.
+When the limit is reached, or ``/dev/shm`` is full, new values are *spilled*: their segment is a file in the session's directory, named
+and read the same way. Values never move between memory and disk.
 
-Rejected: to move the longest unread values out, and to bring them back when they are read, as Ray does. A segment that a process has mapped
-would have to stay; owner and borrowers would have to agree on the new place; and it would gain nothing: a file's pages are the page cache,
-so a new value on disk is written and read at the speed of memory while there is memory; when memory gets short it is the kernel that
-chooses what has not been used for long, and a value that dies young is never written to the disk at all. Files are not pooled: it is when
-memory is short that there are any.
+Rejected: spilling the least recently read values and restoring them when they are read, as Ray does. A segment that is mapped would have
+to stay, owner and borrowers would have to agree on the new location, and nothing is gained: a file's pages are the page cache, which the
+kernel writes back when memory gets short, and a short-lived value never reaches the disk. Files are not pooled, since they exist only
+when memory is short.
 """
 
 from __future__ import annotations
@@ -56,24 +54,24 @@ from mray.exceptions import ObjectStoreFullError, OutOfDiskError
 
 #: A pooled segment serves a value if it is at most this many times too large.
 _SLACK = 2
-#: Segments that a process keeps for reuse, at most.
+#: The most segments in a process's pool.
 _POOL_SEGMENTS = 256
 
-#: Bytes of a value whose mapping is kept for its next reading, at most: with more it costs more to know that nobody has written to it.
+#: The largest value whose mapping is retained for its next reading: above, checking it for writes costs more than mapping it.
 KEPT_BYTES = 4 << 20
 
 
-#: A buffer of fewer bytes is copied.
+#: Smaller buffers are copied.
 LEAST_PLACED = 64 * 1024
 
-#: Where a value lies: segment, bytes, producer; of one that is shown in born memory also where its header begins and ends.
+#: Where a value lies: segment, bytes, producer; for a zero-copy buffer also the start and end of its header.
 Payload = tuple[str, int, str] | tuple[str, int, str, int, int]
 
 
 def size_class(size: int) -> int:
-    """Sizes are rounded up to sixteen steps per power of two, so that pooled segments fit again.
+    """Round a size up to sixteen steps per power of two, so that pooled segments fit again.
 
-    (An array of a power of two, with its header, gets a sixteenth more than it needs. With four steps it was a quarter, all of it cleared.)
+    (With four steps, an array of a power of two and its header would take a quarter more, all of it cleared.)
     """
     size = round_up(size)
     step = 1 << max(12, size.bit_length() - 5)
@@ -95,9 +93,9 @@ class SegmentStore:
         most_of_disk: float = 1.0,
         most_kept: float = 0.5,
     ) -> None:
-        """`directory` is for what memory has no room for, while it leaves its file system at most `most_of_disk` full.
+        """`directory` takes spilled values, as long as its file system is at most `most_of_disk` full.
 
-        `most_kept`: the share of the limit that this process keeps mapped for reuse.
+        `most_kept`: the share of the limit that this process may keep in its pool.
         """
         self._prefix = prefix
         self._process = process
@@ -105,7 +103,7 @@ class SegmentStore:
         self._table = table
         self._rows = rows
         self._row = row * ROW_WORDS
-        #: This process's words of the table that this store writes. They are not read from there: a wild write would stay for ever.
+        #: This process's fields of the table that this store writes; never read back from there, where a stray write would persist.
         self._counts = dict.fromkeys((BYTES, POOLED, SPILLED, SPILLED_EVER, SPILLED_OBJECTS), 0)
         self._directory = directory
         self._most_of_disk = most_of_disk
@@ -113,19 +111,19 @@ class SegmentStore:
         self._most_kept = int(limit * most_kept)
         self._numbers = itertools.count()
         self._lock = QuietLock()
-        #: Segments whose value is alive, by name.
+        #: Segments of live values, by name.
         self._used: dict[str, Segment] = {}
-        #: Segments free for reuse by name, the longest unused first.
+        #: Segments in the pool by name, the least recently used first.
         self._free: dict[str, Segment] = {}
-        #: Memory in which this process makes arrays, by the segment's name, and by the names of the objects that show it.
+        #: Zero-copy buffers of this process, by the segment's name and by its further names.
         self._born: dict[str, Born] = {}
-        #: Bytes of the files whose value is alive, by name.
+        #: Sizes of the files of live values, by name.
         self._spilled: dict[str, int] = {}
 
     def write(self, value: Serialized, owner: str) -> Payload:
         """Store a value for `owner`; returns the payload of form SEGMENT.
 
-        Raises `ObjectStoreFullError` when the store's limit or the machine's shared memory is reached.
+        Raises `ObjectStoreFullError` when the store's limit or the machine's shared memory is exhausted.
         """
         if self._born and value.buffers:
             placed = self._place(value, owner)
@@ -141,7 +139,7 @@ class SegmentStore:
 
     # ------------------------------------------------------------------------------------ values that are made in segments
     def bear(self, size: int) -> Born:
-        """A segment for an array of so many bytes that this process is about to make; `end_of_array` ends it.
+        """Allocate a segment for an array of `size` bytes in this process, until `end_of_array`.
 
         Raises `ObjectStoreFullError`.
         """
@@ -155,7 +153,7 @@ class SegmentStore:
         return born
 
     def _place(self, value: Serialized, owner: str) -> Payload | None:
-        """Store a value whose arrays lie in born memory there, with a header; None if they do not, or are to be copied."""
+        """Store a value whose arrays lie in a zero-copy buffer there, with a header; None if they do not, or must be copied."""
         buffers = value.buffers
         elsewhere: dict[int, tuple[int, int]] = {}
         taken: list[tuple[int, int]] = []
@@ -171,7 +169,7 @@ class SegmentStore:
                 continue
             seen += 1
             start = address - region.address
-            # Parts of a value that is copied share no memory, so those that are not may not either.
+            # Copies of values share no memory between their parts, so placed parts must not overlap either.
             if born not in (None, region) or any(start < other_end and other < start + length for other, other_end in taken):
                 continue
             if region.is_clean(address, length):
@@ -206,13 +204,13 @@ class SegmentStore:
         return name, whole, self._process, start, start + value.size
 
     def end_of_array(self, born: Born) -> None:
-        """The array is gone, and all views of it."""
+        """The array and all its views are released."""
         with self._lock:
             born.is_over = True
             self._end_born(born)
 
     def _disown(self, name: str, born: Born, again: bool) -> None:
-        """An object that shows born memory is needed no more."""
+        """Release an object that lies in a zero-copy buffer."""
         if name != born.key:
             del self._born[name]
             unlink(name)
@@ -227,7 +225,7 @@ class SegmentStore:
 
     # ------------------------------------------------------------------------------------ memory
     def _count(self, word: int, more: int) -> None:
-        """Add to one of this process's words of the table. With the lock held."""
+        """Add to one of this process's fields of the table. Lock held."""
         self._words[self._row + word] = self._counts[word] = self._counts[word] + more
 
     def _fill(self, segment: Segment, value: Serialized) -> None:
@@ -240,8 +238,8 @@ class SegmentStore:
             raise
 
     def spill(self, value: Serialized, owner: str) -> Payload:
-        """As `write`, into a file on disk. Raises `OutOfDiskError` when the disk has no room either, `ObjectStoreFullError` when it cannot
-        be written to.
+        """As `write`, into a file on disk. Raises `OutOfDiskError` when the disk is full too, `ObjectStoreFullError` when it cannot be
+        written to.
         """
         size = round_up(value.size)
         name = f"{self._directory}/{owner}-{self._process}{next(self._numbers)}"
@@ -251,7 +249,7 @@ class SegmentStore:
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 raise
-            # Not made again where it was named and is gone: that may be a disk that is mounted no more.
+            # The parent directory is not created: its absence may mean an unmounted disk.
             place = os.path.realpath(self._directory)
             raise ObjectStoreFullError(
                 f"{self._full_text(size)} Nor can objects go to disk: {place}: {os.strerror(error.errno or 0)}. Make it a directory that "
@@ -284,16 +282,16 @@ class SegmentStore:
             )
 
     def others_could_make_room(self, size: int) -> bool:
-        """Whether a value of this size would fit if the other processes let go of what they keep for reuse."""
+        """Whether a value of this size would fit if the other processes trimmed their pools."""
         rows = self._rows()
         pooled = self._table.total(POOLED, rows)
         return pooled > self._counts[POOLED] and self._table.total(BYTES, rows) - pooled + size <= self.limit
 
     def _take(self, size: int, owner: str) -> Segment | None:
-        """A pooled segment."""
+        """A pooled segment, or None."""
         with self._lock:
             while (best := self._best_free(size, owner)) is not None:
-                if not is_there(best.name):  # nobody would find it
+                if not is_there(best.name):  # its name was removed: no reader would find it
                     self._evict(best.name)
                     continue
                 del self._free[best.name]
@@ -303,19 +301,19 @@ class SegmentStore:
         return None
 
     def _make(self, size: int, owner: str, fill: Callable[[int], None] | None = None) -> Segment:
-        """A new segment, filled by writing to its descriptor if it is to be. Raises `ObjectStoreFullError`."""
+        """Create a segment, and fill it through its descriptor with `fill`. Raises `ObjectStoreFullError`."""
         name = f"{self._prefix}{owner}-{self._process}{new_nonce():x}"
         with self._lock:
             wanted = size_class(size)
             if not self._fits(wanted):
-                # The pool goes only if that helps. Without the rounding, the value may fit.
+                # The pool is dropped only if that helps. Without rounding, the value may fit.
                 if self._fits(round_up(size) - self._counts[POOLED]):
                     self._trim_locked()
                 if not self._fits(wanted):
                     wanted = round_up(size)
                     if not self._fits(wanted):
                         raise ObjectStoreFullError(self._full_text(size))
-            # Counted before it is there, since others may look while it is filled.
+            # Counted before it exists, because other processes may check the total while it is filled.
             self._count(BYTES, wanted)
         try:
             try:
@@ -337,7 +335,7 @@ class SegmentStore:
         return segment
 
     def _best_free(self, size: int, owner: str) -> Segment | None:
-        """The smallest pooled segment of this owner that holds so much and is not far too large, of those the one used last."""
+        """The smallest pooled segment of this owner that fits and is not far too large, the most recently used of equals."""
         largest = max(size * _SLACK, 1 << 20)
         prefix = f"{self._prefix}{owner}-"
         best = None
@@ -359,7 +357,7 @@ class SegmentStore:
         )
 
     def free(self, name: str, *, again: bool = True) -> None:
-        """The owner of the value in this segment needs it no more: keep it for reuse, or let it go (always unless `again`)."""
+        """Return the segment of a value that its owner has released to the pool, or remove it (always unless `again`)."""
         with self._lock:
             born = self._born.get(name)
             if born is not None:
@@ -378,24 +376,24 @@ class SegmentStore:
         # POINT segment freed
         self._free[segment.name] = segment
         self._count(POOLED, segment.size)
-        # The segment that was used last is wanted next: the longest unused make room.
+        # The most recently used segment is the likeliest to be reused.
         while self._counts[POOLED] > self._most_kept or len(self._free) > _POOL_SEGMENTS:
             self._evict(next(iter(self._free)))
 
     def _remove(self, name: str) -> None:
-        """Remove a file, if it is one of ours."""
+        """Remove a file of this store."""
         size = self._spilled.pop(name, None)
         if size is not None:
             self._count(SPILLED, -size)
             unlink(name)
 
     def trim(self) -> None:
-        """Let go of everything that is kept for reuse."""
+        """Empty the pool."""
         with self._lock:
             self._trim_locked()
 
     def give_away(self, name: str) -> None:
-        """The value in this segment outlives this process, and is counted among its own no more."""
+        """Stop counting a segment whose value outlives this process."""
         with self._lock:
             segment = self._used.pop(name, None)
             if segment is not None:
@@ -404,7 +402,7 @@ class SegmentStore:
             self._count(SPILLED, -self._spilled.pop(name, 0))
 
     def forget_owner(self, owner: str) -> None:
-        """A process has died: what it owned is unlinked by the node; let go of the mappings."""
+        """Release the mappings of a dead owner's segments, which the node unlinks."""
         with self._lock:
             for name in [name for name in self._free if name.startswith(f"{self._prefix}{owner}-")]:
                 self._evict(name)
@@ -430,7 +428,7 @@ class SegmentStore:
         segment.close()
 
     def close(self) -> None:
-        """The process ends in order: unlink what it owns itself and what is pooled; values it produced for others stay theirs."""
+        """Unlink the segments that this process owns and the pool; values that it produced for other owners stay."""
         with self._lock:
             self._trim_locked()
             mine = f"{self._prefix}{self._process}-"
@@ -449,12 +447,12 @@ class SegmentStore:
 @functools.cache
 def _class_of_readings(numpy: Any) -> Any:
     class Reading(Claimable, numpy.ndarray):  # type: ignore[misc]
-        """The bytes of a mapping for one reading of an object: views of them keep the object alive. The mapping may be kept for the next.
+        """The bytes of a mapping for one reading of an object: views of them keep the object alive. The mapping may outlive it.
 
-        An array because that may have attributes and be shown by views, before Python 3.12 as well.
+        An array, because arrays have attributes and support views before Python 3.12 too.
         """
 
-        #: The object's entry, which knows the reading (`mapping`) and the mapping (`kept`), or whatever stands for it.
+        #: The object's entry, which refers to the reading (`mapping`) and the mapping (`kept`), or a stand-in with the same methods.
         holder: Any
 
         def part(self) -> None:
@@ -464,7 +462,7 @@ def _class_of_readings(numpy: Any) -> Any:
 
 
 def reading_of(memory: Any, holder: Any) -> Any:
-    """A reading of memory that may be kept; None in a process that has not imported numpy, and so has read no array yet."""
+    """A reading of memory that may be retained; None if this process has not imported numpy, and so has read no array yet."""
     if "numpy" not in sys.modules:
         return None
     import numpy  # noqa: PLC0415  (another thread may be importing it: this waits)
@@ -475,12 +473,11 @@ def reading_of(memory: Any, holder: Any) -> Any:
 
 
 def read(payload: Payload, holder: Entry) -> Any:
-    """The value in a segment. Arrays and tensors in it are views that keep `holder` alive, so the segment is not reused; as long as an
-    array does, a second read shares its memory. Values with tensors, which may be written to, are mapped anew each time, and so are
-    those above `KEPT_BYTES`; the mapping of others is kept by `holder`: mapping anew, and touching pages for the first time, cost more
-    than all else.
+    """The value in a segment. Arrays and tensors in it are views that keep `holder` alive, so that the segment is not reused; while such an
+    array lives, a second read shares its memory. Values with tensors, which are writable, are mapped anew each time, and so are those
+    above `KEPT_BYTES`; the mapping of others is retained by `holder`, since mapping and faulting in pages cost more than all else.
 
-    Raises FileNotFoundError when the segment's name is gone (its owner has died), or somebody has cut it short.
+    Raises FileNotFoundError when the segment's name was removed (its owner has died) or the segment was truncated.
     """
     name, length, _producer, *place = payload
     begin, length = place or (0, length)
@@ -495,7 +492,7 @@ def read(payload: Payload, holder: Entry) -> Any:
             return deserialize(PICKLED, memoryview(mmap.mmap(fd, -length, access=mmap.ACCESS_READ)))
         finally:
             os.close(fd)
-    # Of several threads one has the kept mapping, if no reading of it lives; the others map anew.
+    # One of several threads takes the retained mapping, if it has no living reading; the others map anew.
     mapping, living = vars(holder).pop("kept", None), holder.mapping and holder.mapping()
     if mapping is not None and mapping.region.key == name and living is None:
         if _size_of(name) < length:
@@ -520,7 +517,7 @@ def read(payload: Payload, holder: Entry) -> Any:
 
 
 def mapped(payload: Payload, holder: Entry | None = None) -> Mapped:
-    """The segment of a PACKED value in this process's memory, where it stays when its name goes. FileNotFoundError as of `read`.
+    """Map the segment of a PACKED value; the mapping outlives the name. Raises FileNotFoundError like `read`.
 
     Views of it keep `holder` alive.
     """
@@ -536,7 +533,7 @@ def mapped(payload: Payload, holder: Entry | None = None) -> Mapped:
 
 
 def _open_whole(name: str, length: int) -> int:
-    """A descriptor of a segment that holds so many bytes: to touch what is not there any more would be a SIGBUS."""
+    """Open a segment of at least `length` bytes: touching pages beyond its end would raise SIGBUS."""
     fd = open_read_only(name)
     if os.fstat(fd).st_size < length:
         os.close(fd)
@@ -545,7 +542,7 @@ def _open_whole(name: str, length: int) -> int:
 
 
 def _size_of(name: str) -> int:
-    """Bytes of a segment; FileNotFoundError when its name is gone."""
+    """Bytes of a segment; FileNotFoundError if its name was removed."""
     return os.stat(name if is_file(name) else SHM + name).st_size
 
 
@@ -559,5 +556,5 @@ def is_spilled(payload: Payload) -> bool:
 
 
 def discard(name: str) -> None:
-    """Unlink a segment whose producer is dead."""
+    """Unlink a segment whose producer has died."""
     unlink(name)

@@ -1,11 +1,11 @@
-"""Slices of Arrow's tables, batches and arrays: what is stored of them is what they show.
+"""Slices of Arrow's tables, batches and arrays: only the rows that they show are stored.
 
-Any process that has imported pyarrow. Arrow pickles a slice with the whole of the buffers that it looks into, so that the parts of a table
-would take as much memory each as all of it. A value that shows much less than its buffers hold is pickled as a stream of Arrow's own
-format, whose writer cuts; a reader looks into that stream in place. Every other value is pickled by its own method, without a copy.
+In any process that has imported pyarrow. Arrow pickles a slice with its whole buffers, so each part of a table would take as much memory
+as the table. A value that shows much less than its buffers hold is pickled as an Arrow IPC stream, whose writer truncates buffers; the
+reader uses that stream in place. All other values are pickled by their own method, without a copy.
 
-An extension type need not be known yet to who reads: such columns travel as what they are stored as, beside the schema, whose pickle
-imports what the type is from.
+The reader need not know an extension type yet: such columns travel as their storage type beside the schema, whose pickle imports the
+type's module.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 Reduced = Any
-#: Bytes beside what a value shows that are not worth a copy: padding, and a share of it.
+#: Bytes beside the shown rows that do not justify a copy: padding, and a share of the size.
 _PADDING = 1024
 _SHARE = 4
 
@@ -24,10 +24,10 @@ _reducers: dict[type, Callable[[Any], Reduced]] = {}
 
 
 def arrow_reducers() -> dict[type, Callable[[Any], Reduced]]:
-    """Class to reducer; none while pyarrow is not imported."""
+    """Reducers by class; empty while pyarrow is not imported."""
     if not _reducers:
         arrow: Any = sys.modules.get("pyarrow")
-        if getattr(arrow, "RecordBatchStreamReader", None) is None:  # not imported, or not whole yet
+        if getattr(arrow, "RecordBatchStreamReader", None) is None:  # not imported, or not completely yet
             return _reducers
         found: dict[type, Callable[[Any], Reduced]] = {arrow.Table: _reduce_table, arrow.RecordBatch: _reduce_batch}
         found[arrow.ChunkedArray] = _reduce_chunked
@@ -75,7 +75,7 @@ def _one_column(column: Any) -> Any:
 
 
 def _shows_little(value: Any) -> bool:
-    """Whether much of the buffers is outside of what the value shows."""
+    """Whether much of the buffers lies outside the shown rows."""
     try:
         shown = value.nbytes
         return bool(value.get_total_buffer_size() - shown > shown // _SHARE + _PADDING)
@@ -100,7 +100,7 @@ def _has_extension(kind: Any) -> bool:
 
 
 def _cut(schema: Any, batches: list[Any]) -> tuple[Any, Any]:
-    """The schema, and the stream. A batch without rows is in it too: not every type has another way to an array without elements."""
+    """The schema and the stream. Batches without rows are included: some types have no other representation of an empty array."""
     arrow = _arrow()
     stored = arrow.schema([arrow.field(field.name, _storage(field.type), field.nullable) for field in schema])
     sink = arrow.BufferOutputStream()
@@ -114,7 +114,7 @@ def _cut(schema: Any, batches: list[Any]) -> tuple[Any, Any]:
 
 
 def _without_elements(column: Any) -> Any:
-    """An empty column whose buffers are empty too, which the writer does not see to. A dictionary keeps its words."""
+    """An empty column with empty buffers, which the writer does not ensure. A dictionary keeps its values."""
     arrow = _arrow()
     kind = column.type
     if arrow.types.is_dictionary(kind):

@@ -1,14 +1,14 @@
-"""Torch tensors as plain memory: what the pickler and the channels share.
+"""Torch tensors as plain memory, for the pickler and the channels.
 
-A tensor travels as the bytes of its elements, never as its storage, of which it may be a small part. Strides are kept when they only
-reorder dense memory (transposed, channels last); what has gaps or repeats arrives dense. Tensors that are not plain memory (sparse,
-quantized, nested, other devices, subclasses, tensors with attributes) are left to torch's own pickling, and so are those whose memory was
-freed or cut: they arrive with new memory, or torch refuses them.
+A tensor travels as the bytes of its elements, not as its storage, of which it may be a small part. Strides are preserved if they only
+permute dense memory (transposed, channels last); tensors with gaps or repeats arrive dense. Tensors that are not plain memory (sparse,
+quantized, nested, other devices, subclasses, tensors with attributes) are left to torch's own pickling, and so are those whose memory
+was freed or truncated: they arrive with new memory, or torch refuses them.
 
-A tensor on a GPU is offered to the edge first, if it leaves along one that carries such tensors (`mray._common.device_tensors`). Else it
-goes through host memory: its bytes are copied there, travel like those of any other, and are copied to a GPU of the reader.
+A GPU tensor is offered to the edge first, if that carries such tensors (`mray._common.device_tensors`). Otherwise its bytes are copied
+to host memory, travel like those of any other tensor, and are copied to a GPU of the reader.
 
-torch is imported by who gets a tensor, and by nobody else: who sends one has it.
+Only readers of tensors import torch; a sender has it already.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ def _memory_type(length: int) -> Any:
 
 
 def is_tensor_memory(exporter: object) -> bool:
-    """Whether this is what `memory_of` made."""
+    """Whether this is an exporter of `memory_of`."""
     return isinstance(exporter, TensorMemory)
 
 
 def memory_of(tensor: Any) -> Any:
-    """An exporter of the bytes of a tensor whose elements lie without gaps; keeps the tensor alive."""
-    # Not tensor.numpy(), which needs numpy and knows neither bfloat16 nor float8.
+    """An exporter of the bytes of a tensor without gaps; keeps the tensor alive."""
+    # Not tensor.numpy(), which needs numpy and supports neither bfloat16 nor float8.
     memory = _memory_type(tensor.nbytes).from_address(tensor.data_ptr())
     memory.tensor = tensor
     return memory
 
 
 def is_plain(tensor: Any) -> bool:
-    """Whether the tensor (of exactly torch's type) is plain memory of the CPU and nothing else."""
+    """Whether the tensor (of exactly torch's type) is plain CPU memory."""
     import torch  # noqa: PLC0415
 
     return tensor.is_cpu and tensor.layout is torch.strided and _is_simple(tensor)
 
 
 def is_plain_on_gpu(tensor: Any) -> bool:
-    """Whether the tensor (of exactly torch's type) is plain memory of a GPU and nothing else."""
+    """Whether the tensor (of exactly torch's type) is plain GPU memory."""
     import torch  # noqa: PLC0415
 
     return tensor.is_cuda and tensor.layout is torch.strided and _is_simple(tensor)
@@ -69,7 +69,9 @@ def _is_simple(tensor: Any) -> bool:
 
 # ------------------------------------------------------------------------------------------ the pickler's
 def reduce_tensor(tensor: Any) -> Any:
-    """A plain tensor as the bytes of its elements, out of band, or by the edge if that carries tensors of GPUs; others torch's way."""
+    """Reduce a plain tensor to the bytes of its elements, out of band, or by the edge if that carries GPU tensors; others by torch's
+    method.
+    """
     if tensor.requires_grad:
         return tensor.__reduce_ex__(5)
     if not is_plain(tensor):
@@ -98,7 +100,7 @@ def restore_empty(dtype: Any, shape: tuple[int, ...]) -> Any:
 
 
 def restore_tensor(buffer: Any, dtype: Any, shape: tuple[int, ...], strides: tuple[int, ...] | None = None) -> Any:
-    """A tensor over these bytes, or over a copy of them if they may not be written to: torch has no read-only tensors."""
+    """A tensor over these bytes, or over a copy of read-only ones: torch has no read-only tensors."""
     import torch  # noqa: PLC0415
 
     if memoryview(buffer).readonly:
@@ -107,7 +109,7 @@ def restore_tensor(buffer: Any, dtype: Any, shape: tuple[int, ...], strides: tup
 
 
 def restore_on_gpu(index: int, restore: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """A tensor that came through host memory: on the GPU of the same index as at its sender if there is one here, else on the current one.
+    """A tensor that came through host memory, on the GPU with its sender's index if this process has it, else on the current one.
 
     Raises RuntimeError if the process has no GPU.
     """
@@ -124,7 +126,7 @@ def restore_on_gpu(index: int, restore: Callable[..., Any], arguments: tuple[Any
 
 
 def shaped(flat: Any, shape: tuple[int, ...], strides: tuple[int, ...] | None) -> Any:
-    """A view of a dense tensor of one dimension in this shape."""
+    """A view of a flat dense tensor in this shape."""
     if strides is not None:
         return flat.as_strided(shape, strides)
     return flat if len(shape) == 1 else flat.view(shape)
