@@ -1,27 +1,28 @@
 """Errors that one thread raises in another: `PyThreadState_SetAsyncExc`, as stopit, func_timeout and time limits of servers call it.
 
-Python raises such an error at the next byte code of the other thread where it looks for signals, and asks nobody. In the middle of mray's
-own code it would cut in half what belongs together, as a handler of a signal would (`mray._ipc.interrupts`). So while a session lives,
-the function of `ctypes.pythonapi` calls one of ours: the thread that raises waits until the other one is where it may be cut, which takes
-micro- or milliseconds, and raises then.
+Python raises such an error at the next byte code of the other thread where it checks for signals. In the middle of mray's own code it
+would tear apart what belongs together, like a signal handler (`mray._ipc.interrupts`). So while a session lives, the function of
+`ctypes.pythonapi` calls mray's: the raising thread waits until the other one may be cut, usually micro- or milliseconds, and raises
+then.
 
     the thread that raises                     the other thread
     ----------------------                     ----------------
-    looks at its frames ─────────────────────▶ runs mray's code: looks again a little later
-                        ─────────────────────▶ runs the user's, sleeps in mray's, or is about to begin a function of mray's
-    looks once more: the same frame? raises, without letting the other thread run in between
+    reads its frames ────────────────────────▶ runs mray's code: read again a little later
+                     ────────────────────────▶ runs user code, sleeps in mray's, or is about to begin a function of mray's
+    reads once more: the same frame? raises, without letting the other thread run in between
     wakes it, if it sleeps
 
 Note [no call in between]
 -------------------------
-Python looks for signals, hands itself on to another thread and raises what a thread has been given where a function is called, begins or
-loops; not where an attribute or an item is read. So what must be one step reads attributes, which are functions of C that properties call.
-The garbage collector would run finalizers in the middle of them (`mray._common.uncollected`).
+Python checks for signals, switches threads and raises asynchronous errors where a function is called, begins or loops; not where an
+attribute or an item is read. So a step that must be atomic reads attributes, which are properties implemented by C functions. The
+garbage
+collector would run finalizers in between (`mray._common.uncollected`).
 
-Rejected: a lock or a flag around what must not be cut (two calls in each function, and what is forgotten is cut); to raise in the thread
-that waits from a function that traces it (a thread can have no other traced before Python 3.12).
+Rejected: a lock or a flag around what must not be cut (two calls in each function, and a forgotten one is cut); a trace function that
+raises in the waiting thread (a thread cannot have another one traced before Python 3.12).
 
-A call of the C library's function in another way (an extension module's, another `ctypes.PyDLL`) raises at once, as ever.
+Calls of the C function by other means (an extension module, another `ctypes.PyDLL`) raise immediately.
 """
 
 from __future__ import annotations
@@ -44,28 +45,28 @@ from mray._common.record import Record
 from mray._common.uncollected import uncollected
 
 _NAME = "PyThreadState_SetAsyncExc"
-#: How long the thread that raises waits between two looks, at first and at most, in seconds.
+#: The first and the longest pause of the raising thread between two polls, in seconds.
 _FIRST_PAUSE, _LONGEST_PAUSE = 20e-6, 500e-6
-#: After so many looks Python is asked to hand itself on more often: the thread that raises sees the other one only where it lets go.
+#: Polls after which the thread switch interval is shortened: the raising thread runs only when the other one releases the GIL.
 _LOOKS_BEFORE_HASTE = 3
 _HASTE = 10e-6
-#: Modules whose functions are the outermost of a thread of mray's own, never of one that the user has started with a function of mray's.
+#: Modules whose functions are outermost only in threads that mray itself has started.
 _THREADS = ("mray._backends", "mray._common", "mray._device", "mray._gpu", "mray._ipc", "mray._runtime", "mray.proxy._")
 
 
 class Guarded(Record):
-    """A session's part in this."""
+    """The part of one session."""
 
-    #: Whether the thread with this ident owns a lock of mray's.
+    #: Whether the thread with this ident owns a lock of mray.
     owns_lock: Callable[[int], bool]
-    #: Has threads that sleep in mray's code look whether there is something to do.
+    #: Wakes threads that sleep in mray's code.
     wake: Callable[[], None]
-    #: So many seconds an error waits for mray's code to come to an end: then it is raised wherever that is.
+    #: Seconds an error waits for mray's code to return; afterwards it is raised wherever the thread is.
     patience: float
 
 
 class _Threads:
-    """The innermost frames of all threads, by their idents, as `frames`: see Note [no call in between]."""
+    """The innermost frames of all threads by ident, as `frames`: see Note [no call in between]."""
 
     frames: Any = property(methodcaller("_current_frames"))
 
@@ -74,7 +75,7 @@ class _Threads:
 
 
 class _Raised:
-    """The function of the C library, called with these arguments by asking for `count`: see Note [no call in between]."""
+    """The C function, called with these arguments when `count` is read: see Note [no call in between]."""
 
     count: Any = property(methodcaller("_call"))
 
@@ -83,7 +84,7 @@ class _Raised:
 
 
 class _Seen:
-    """A frame of another thread, with the one outside of it at that time."""
+    """A frame of another thread, with its caller at that time."""
 
     __slots__ = ("f_back", "f_code", "f_globals", "frame")
 
@@ -101,7 +102,7 @@ _haste = threading.Lock()
 
 @cache
 def _original() -> Any:
-    """The function of the C library, by which address ever ctypes calls its own."""
+    """The C function, even while the one of `ctypes.pythonapi` calls mray's."""
     function = ctypes.pythonapi[_NAME]
     function.argtypes = (ctypes.c_ulong, ctypes.c_void_p)
     return function
@@ -113,9 +114,9 @@ def _replacement() -> Any:
 
 
 def _raise_in_thread(thread: int, kind: int | None) -> Any:
-    """Raise an error in a thread: its ident, and the address of the class; how many there were. It waits.
+    """Wait, then raise an error (the address of its class) in the thread with this ident; returns the number of threads concerned.
 
-    Called by ctypes, which drops errors: what is raised in this thread meanwhile is raised in it afterwards.
+    Called by ctypes, which drops errors: one raised in this thread meanwhile is raised in it again afterwards.
     """
     try:
         raised = _when_open(thread, kind)
@@ -126,7 +127,7 @@ def _raise_in_thread(thread: int, kind: int | None) -> Any:
 
 
 def _when_open(thread: int, kind: int | None) -> int | _Raised:
-    """Raise it once the thread is where it may be cut, and return how many threads there were; else what raises it at once."""
+    """Raise it once the thread may be cut, and return the number of threads; or return what raises it immediately."""
     at_once = _Raised(thread, kind)
     if not _guarded or kind is None or thread == get_ident():
         return at_once
@@ -152,7 +153,7 @@ def _when_open(thread: int, kind: int | None) -> int | _Raised:
 
 
 def _raise_if_open(thread: int, kind: int, guarded: Guarded) -> int | None:
-    """Raise it if the thread is where it may be cut now: how many threads there were; None: it is elsewhere; -1: it is gone."""
+    """Raise it if the thread may be cut now, and return the number of threads; None if it may not, -1 if the thread has ended."""
     frame = sys._current_frames().get(thread)
     if frame is None:
         return -1
@@ -178,9 +179,9 @@ def _raise_if_open(thread: int, kind: int, guarded: Guarded) -> int | None:
 
 
 def _seen(innermost: FrameType) -> Any:
-    """The frames of another thread as they are now. None: they cannot be seen; its generator or coroutine that ran has been left meanwhile.
+    """A snapshot of the frames of another thread. None if they cannot be read, since it has just left a generator or coroutine.
 
-    While the thread runs on, such a frame has none outside of it, and later perhaps another one.
+    While the thread runs on, such a frame has no caller, and perhaps another one later.
     """
     frames = [innermost]
     while (outside := frames[-1].f_back) is not None:
@@ -199,7 +200,7 @@ def _pause(seconds: float) -> None:
 
 
 def _is_about_to_begin(place: Place, seen: Any) -> bool:
-    """Whether a function of mray's that the user calls has done nothing yet."""
+    """Whether a function of mray that user code calls has done nothing yet."""
     frame: FrameType = seen.frame
     if place.frame is not seen or place.how != RETURNS:
         return False
@@ -219,14 +220,14 @@ def _is_mrays_own(innermost: _Seen) -> bool:
 
 
 def guard_threads(guarded: Guarded) -> None:
-    """From now on an error that a thread raises in another waits for mray's code. Any thread."""
+    """Delay errors that threads raise in others while those run mray's code. Any thread."""
     _guarded.append(guarded)
-    with contextlib.suppress(MemoryError, TypeError):  # where no code may be made; or a test has put something else there
+    with contextlib.suppress(MemoryError, TypeError):  # where no code may be generated; or a test has replaced the function
         _call_instead(_replacement())
 
 
 def release_threads(guarded: Guarded) -> None:
-    """Undo `guard_threads`; twice is safe. Any thread."""
+    """Undo `guard_threads`. Any thread. Idempotent."""
     if guarded in _guarded:
         _guarded.remove(guarded)
         if not _guarded:
@@ -235,6 +236,6 @@ def release_threads(guarded: Guarded) -> None:
 
 
 def _call_instead(function: Any) -> None:
-    """Have ctypes' function call this one. (Whoever has that function keeps it, with the types that its user has given it.)"""
+    """Make ctypes' function object call this function; its users' references and their argument types stay valid."""
     place = ctypes.c_void_p.from_address(ctypes.addressof(getattr(ctypes.pythonapi, _NAME)))
     place.value = ctypes.cast(function, ctypes.c_void_p).value

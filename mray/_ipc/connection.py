@@ -1,23 +1,22 @@
 """Connections: framed messages over a unix stream socket between two processes of a session.
 
-The thread that reads for the reactor reads; any thread writes. A frame is a little-endian u32 length and a
-``marshal`` of the message tuple: builtin values only, so reading one builds no object of the user and runs no code.
+The thread that reads for the reactor reads; any thread writes. A frame is a little-endian u32 length and the ``marshal`` of the message
+tuple: builtin values only, so decoding one runs no user code.
 
-Writing is in two halves, so that many small messages share a system call: `post` queues, `flush` sends. Bytes that the kernel does not take
-at once stay queued and go out when the socket is writable; a slow reader never blocks the writer's thread.
+`post` queues and `flush` sends, so that many small messages share a system call. Bytes that the kernel does not accept stay queued until
+the socket is writable; a slow reader never blocks the writer's thread.
 
-Two processes that are both awake may have a ring pair beside the socket (`mray._ipc.ring_pair`): small messages then take it, and no system
-call. Which way a message takes is decided when it is flushed, and nobody above notices.
+Two processes that are both awake may have a ring pair beside the socket (`mray._ipc.ring_pair`): small messages then need no system
+call. The path of a message is chosen when it is flushed.
 
-The peer's user id is checked before a byte is read. A connection that ends, by hang-up or by a broken frame, calls `on_hangup`
-exactly once, in the reading thread. The fault of the frame is logged at this end, and told to the other (PROTOCOL_ERROR). So is an
-exception of this process's own while it acts on a message (FAULT, see `mray._ipc.faults`): `refused` then says at both ends why nothing
-that was said over this connection will be answered.
+The peer's user id is checked before a byte is read. A connection that ends, by a hang-up or an invalid frame, calls `on_hangup` exactly
+once, in the reading thread. An invalid frame is logged here and reported to the peer (PROTOCOL_ERROR); so is an exception of this
+process while it handles a message (FAULT, see `mray._ipc.faults`). `refused` then says at both ends why no further answer comes.
 
 Note [dispatch and the collector]
 ---------------------------------
-While messages are handed on the garbage collector is off: it may run finalizers of the user's at any allocation, and one that waits there
-for an answer waits for a message that lies behind the one in hand. The garbage goes a little later.
+The garbage collector is off while messages are dispatched: it may run user finalizers at any allocation, and one that waits there for an
+answer would wait for a message behind the current one.
 """
 
 from __future__ import annotations
@@ -49,25 +48,25 @@ from mray._ipc.watching import Watching
 from mray.exceptions import ObjectStoreFullError
 
 Message = tuple[Any, ...]
-#: Called with the connection, which is of the kind that the callback was registered for.
+#: Called with the connection, of the class that the callback was registered for.
 MessageCallback = Callable[[Any, Message], None]
 HangupCallback = Callable[[Any], None]
 
 _HEADER = struct.Struct("<I")
 _CREDENTIALS = struct.Struct("3i")
 
-#: Bytes of the longest name of a socket.
+#: The kernel's limit for the path of a unix socket, in bytes.
 _LONGEST_NAME = 107
 #: Unsent bytes above which `post` flushes by itself.
 FLUSH_BYTES = 32 * 1024
-#: About how many bytes are offered to the kernel at once: a long queue is not copied again for each piece that it takes.
+#: About the most bytes offered to the kernel in one call, so that a partial send does not copy a long queue again.
 _SEND_BYTES = 256 * 1024
-#: How long the last word may take that says why a conversation ends, in seconds: a peer that does not read sees the hang-up only.
+#: Seconds to wait for the message that says why a connection ends; a peer that does not read sees the hang-up only.
 _LAST_WORD = 1.0
 
 
 def encode(message: Message) -> bytes:
-    """The frame of a message."""
+    """Return the frame of a message."""
     body = marshal.dumps(message)
     return _HEADER.pack(len(body)) + body
 
@@ -76,28 +75,28 @@ _NUDGE = encode((NUDGE,))
 
 
 class ProtocolViolationError(ValueError):
-    """A peer's message is none that this process can take; raised by an owner, it ends the conversation. Its text says why."""
+    """A peer sent a message that this process cannot handle. The text says why; raised by an owner, it ends the connection."""
 
 
 class PeerState:
-    """The state that parts of this process keep of the process at the other end, as long as the two are connected."""
+    """The state that other parts of this process store about the peer while the two are connected."""
 
     __slots__ = ("expected", "freed", "functions", "lease", "opens_nothing")
 
     def __init__(self) -> None:
-        #: Set by the node's `Introducer`: the worker that it has made the connection for, "" for any process.
+        #: Set by the node's `Introducer`: the worker that the connection is intended for; "" for any process.
         self.expected = ""
-        #: Set by a caller's `TaskPool`: its lease of the worker there, with the pool; and the ids of functions that the worker knows.
+        #: Set by a caller's `TaskPool`: its lease of the worker and its pool; the ids of functions that the worker has.
         self.lease: tuple[Any, Any] | None = None
         self.functions: set[bytes] = set()
-        #: Set by an owner's `OwnSegments`: names of segments that the producer there was told to free, the latest last.
+        #: Set by an owner's `OwnSegments`: names of segments that the producer was asked to free, the latest last.
         self.freed: dict[str, None] = {}
-        #: Set by the `TensorStore` that fetches tensors: device memory of the holder there could not be opened.
+        #: Set by the `TensorStore` that fetches tensors: the peer's device memory could not be opened.
         self.opens_nothing = False
 
 
 class Connection(ABC):
-    """One end of a conversation. Any thread writes; the reading thread calls back."""
+    """One endpoint of a connection. Any thread writes; the reading thread calls back."""
 
     __slots__ = (
         "__weakref__",
@@ -116,29 +115,29 @@ class Connection(ABC):
 
     def __init__(self, on_message: MessageCallback, on_hangup: HangupCallback) -> None:
         self.closed = False
-        #: The role of the other end, from its HELLO.
+        #: The peer's name and role, from its HELLO.
         self.process = ""
         self.role = ""
         self.pid = 0
-        #: Calls sent and not yet answered, by task id, in the order sent.
+        #: Unanswered calls by task id, in the order sent.
         self.calls: dict[bytes, Any] = {}
-        #: Calls that were waited for one by one, as far as its owner has counted; negative while it does not count them.
+        #: Calls that were waited for one by one, counted by the owner; negative while it does not count.
         self.alone = 0
         self.peer = PeerState()
         self.on_message = on_message
         self.on_hangup = on_hangup
-        #: Why one end does not listen to the other any more; "" as long as it does.
+        #: Why one endpoint stopped listening to the other, or "".
         self.refused = ""
         #: The error of this process, if that is the reason.
         self.cause: Exception | None = None
 
     @abstractmethod
     def post(self, message: Message) -> int:
-        """Queue a message; it leaves with the next `flush`, or by itself when much is queued. Returns how many bytes are."""
+        """Queue a message until the next `flush`, or until much is queued. Returns the number of queued bytes."""
 
     @abstractmethod
     def send(self, message: Message) -> None:
-        """Queue a message and send all that is queued."""
+        """Queue a message and send everything queued."""
 
     @abstractmethod
     def flush(self) -> None:
@@ -151,42 +150,41 @@ class Connection(ABC):
 
     @abstractmethod
     def drain(self, timeout: float) -> bool:
-        """Wait until everything that is queued is sent, `timeout` seconds at most."""
+        """Wait up to `timeout` seconds until everything queued is sent."""
 
     @abstractmethod
     def read_rest(self) -> None:
-        """Hand on what a dead peer had still sent: a reply is a reply, also of somebody who died after it."""
+        """Dispatch what a dead peer had sent: a reply counts even if its sender died afterwards."""
 
     @abstractmethod
     def is_cut(self) -> bool:
-        """Whether the other end has closed, or is dead, although what it sent before may not have been read. Any thread."""
+        """Whether the peer has closed or died, though what it sent may still be unread. Any thread."""
 
     @abstractmethod
     def close(self) -> None:
-        """End this connection without a report. Closing twice is safe."""
+        """Close without a report. Idempotent."""
 
     def hang_up(self) -> None:
-        """End this connection and report it; called when the peer has gone."""
+        """Close and report it through `on_hangup`; called when the peer has disconnected."""
         if self.closed:
             return
         self.close()
         self.on_hangup(self)
 
     def refuse(self, why: str) -> None:
-        """End the conversation because of what the peer has said; in the reading thread."""
+        """Close the connection because of an invalid message. Reading thread only."""
         if not self.closed:
             self._refuse(why)
             self.hang_up()
 
     def _refuse(self, why: str) -> bool:
-        """Say why this conversation ends."""
         logger.warning("%r sent process %d an invalid message, and its connection is closed: %s", self, os.getpid(), why)
         self.refused = f"it sent an invalid message: {why}"
         self._say_last((PROTOCOL_ERROR, why))
         return True
 
     def give_up(self, message: Message, error: Exception) -> bool:
-        """The owner has raised this while it acted on a message: tell the peer why nothing follows. The caller hangs up."""
+        """Report to the peer that the handler of `message` raised `error`. The caller hangs up if this returns true."""
         wrong = str(error) if isinstance(error, ProtocolViolationError) else misfit(message)
         if wrong:
             return self._refuse(wrong)
@@ -236,23 +234,23 @@ class SocketConnection(Connection):
         self.fd = sock.fileno()
         self._reactor = reactor
         self._lock = QuietLock()
-        #: Frames not yet given to the kernel. Invariant: only touched under `_lock`.
+        #: Frames not yet given to the kernel. Invariant: only accessed under `_lock`.
         self._out: deque[bytes | memoryview] = deque()
         self._out_bytes = 0
         self._want_write = False
-        #: Bytes that the socket has taken, and that came by it and were handed on, both since a ring pair was opened.
+        #: Bytes sent by the socket, and bytes received by it and dispatched, since the ring pair was opened.
         self._sent = self._read = 0
-        #: The ring pair, as long as this end writes into it, and as long as the peer may; one that was offered and not taken yet.
+        #: The ring pair while this endpoint writes into it; while the peer may write into it; and one offered but not yet taken.
         self._ring: RingPair | None = None
         self._inward: RingPair | None = None
         self._offered: RingPair | None = None
-        #: The beginning of a frame whose rest has not arrived.
+        #: The beginning of an incomplete frame.
         self._partial = bytearray()
         #: Successful reads so far.
         self.reads = 0
-        #: The owner does not know yet who is at the other end (see `mray._ipc.frames`).
+        #: Whether the owner does not know the peer yet (see `mray._ipc.frames`).
         self.is_unknown = False
-        #: Every frame is looked through before it is read, also those of peers that the owner knows.
+        #: Whether every frame is validated before it is decoded, also of known peers.
         self.checks_frames = False
 
     # ------------------------------------------------------------------------------------ writing
@@ -289,7 +287,9 @@ class SocketConnection(Connection):
                 self._send_out()
 
     def send_with(self, message: Message, descriptors: list[int]) -> None:
-        """Send the first message of this end, and descriptors with it. OSError when the peer has gone, or cannot be given any."""
+        """Send the first message of this endpoint together with descriptors. OSError when the peer has disconnected or cannot receive
+        any.
+        """
         frame = encode(message)
         with self._lock:
             assert not self._out, "descriptors go with the first byte of what the peer reads next"
@@ -321,7 +321,7 @@ class SocketConnection(Connection):
             self._send_out()
 
     def _put(self, ring: RingPair, form: int, body: bytes | memoryview) -> None:
-        """Publish an entry of the ring, which has room, in the place of what is queued."""
+        """Publish `body`, which replaces what is queued, as an entry of the ring; the ring has room."""
         self._out.clear()
         self._out_bytes = 0
         if not ring.put(form, body):
@@ -331,7 +331,6 @@ class SocketConnection(Connection):
             self._send_out()
 
     def _send_out(self) -> None:
-        """Give what is queued to the socket."""
         out = self._out
         while out:
             chunk = out.popleft() if len(out) == 1 else self._next_chunk()
@@ -340,9 +339,9 @@ class SocketConnection(Connection):
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except OSError as error:
-                # Broken pipe or reset: the reading side sees the hang-up and reports it with what had arrived before.
+                # Broken pipe or reset: the reading side sees the hang-up and reports it after what had arrived before.
                 sent = len(chunk)
-                if is_closed(error) and not self.closed:  # (another thread may just have closed it here)
+                if is_closed(error) and not self.closed:  # (another thread may just have closed it)
                     self._reactor.defer(partial(self._torn, error))
             self._sent += sent
             self._out_bytes -= sent
@@ -356,7 +355,7 @@ class SocketConnection(Connection):
         self._reactor.closed_descriptors.found(error)
 
     def _next_chunk(self) -> bytes | memoryview:
-        """Take out what is offered to the kernel next."""
+        """Dequeue what is offered to the kernel next."""
         out = self._out
         if self._out_bytes <= _SEND_BYTES:
             chunk = b"".join(out)
@@ -370,7 +369,7 @@ class SocketConnection(Connection):
         return b"".join(frames)
 
     def writable(self) -> None:
-        """The socket takes bytes again (called by the reactor)."""
+        """Flush: the socket accepts bytes again. Called by the reactor."""
         with self._lock:
             self._want_write = False
             self._flush_locked()
@@ -379,13 +378,15 @@ class SocketConnection(Connection):
 
     # ------------------------------------------------------------------------------------ opening and closing a ring pair
     def offer_ring(self, name: str, table: SessionTable, row: int) -> bool:
-        """Offer the peer a ring pair in a page of this name, from the process of this row. False: there is no room for it."""
+        """Offer the peer a ring pair in a page named `name`; `row` is this process's. False if it cannot be created or another is in
+        use.
+        """
         try:
             ring = RingPair.offer(name, table)
         except (OSError, ObjectStoreFullError):
             return False
         with self._lock:
-            # The peer may have offered one meanwhile, which is in use: bytes are counted from there.
+            # A ring pair that the peer offered meanwhile is in use, and bytes are counted from its opening.
             if self.closed or self._want_write or self._inward is not None:
                 ring.close()
                 return False
@@ -395,9 +396,9 @@ class SocketConnection(Connection):
         return True
 
     def take_ring(self, name: str, table: SessionTable, row: int, of_peer: int) -> bool:
-        """Take the ring pair that the peer, of that row, has offered, and say so. False: it cannot be had. In the reading thread.
+        """Take the ring pair that the peer (row `of_peer`) offered, and answer it. False if it cannot be mapped. Reading thread only.
 
-        Where both have offered one, that of the lower row is taken.
+        If both endpoints have offered one, the one of the lower row is taken.
         """
         ring: RingPair | None = None
         if not self.has_ring:
@@ -415,7 +416,9 @@ class SocketConnection(Connection):
         return ring is not None
 
     def ring_taken(self, taken: bool, of_peer: int) -> bool:
-        """Use the ring pair that the peer, of that row, has taken. False: it has not. In the reading thread."""
+        """Use the ring pair that this endpoint offered, if the peer (row `of_peer`) took it; else release it and return False. Reading
+        thread only.
+        """
         with self._lock:
             ring, self._offered = self._offered, None
             if ring is None or not taken:
@@ -429,14 +432,14 @@ class SocketConnection(Connection):
         return True
 
     def retire_ring(self) -> None:
-        """Write into the ring pair no more, and ask the peer for the same; it is there until the peer has answered."""
+        """Stop writing into the ring pair and ask the peer to do the same; it stays mapped until the peer has answered."""
         with self._lock:
             if self._ring is not None and not self.closed:
                 self._ring = None
                 self._last_by_socket((RETIRE_RING,))
 
     def ring_retired(self) -> None:
-        """The peer writes into the ring pair no more: let go of it. In the reading thread, which has read all that lies in it."""
+        """Release the ring pair: the peer no longer writes into it, and everything in it is read. Reading thread only."""
         self.retire_ring()
         with self._lock:
             ring, self._inward = self._inward, None
@@ -445,12 +448,12 @@ class SocketConnection(Connection):
         self.alone = 0
 
     def ring_is_idle(self) -> bool:
-        """Whether no message has taken the ring pair since this was asked before."""
+        """Whether no message took the ring pair since the previous call."""
         ring = self._ring
         return ring is not None and not ring.was_used()
 
     def _last_by_socket(self, message: Message) -> None:
-        """Send a message through the socket."""
+        """Send a message through the socket, not the ring."""
         self._out.append(encode(message))
         self._out_bytes += len(self._out[-1])
         if not self._want_write:
@@ -458,10 +461,7 @@ class SocketConnection(Connection):
 
     # ------------------------------------------------------------------------------------ reading
     def read_ring(self) -> bool:
-        """Hand on what lies in the ring; whether there was anything.
-
-        (Called by the reactor, in the reading thread.)
-        """
+        """Dispatch the entries of the ring; returns whether there were any. Called by the reactor, in the reading thread."""
         ring = self._inward
         if ring is None or not ring.has_more():
             return False
@@ -479,7 +479,7 @@ class SocketConnection(Connection):
                     if form > SEVERAL:
                         raise DamagedError(f"an entry of a connection's ring has form {form}")
                     messages = [read(frame) for frame in _frames(body)] if form else (read(body),)
-                except Exception as error:  # of any kind: it was not made for what it has not written
+                except Exception as error:  # of any type: marshal is not made for invalid input
                     self.refuse(repr(error))
                     break
                 for message in messages:
@@ -496,17 +496,17 @@ class SocketConnection(Connection):
 
     @property
     def has_ring(self) -> bool:
-        """Whether the two processes may talk through a ring pair."""
+        """Whether the peer may write into a ring pair."""
         return self._inward is not None
 
     def has_ring_entries(self) -> bool:
-        """Whether the ring has something to hand on."""
+        """Whether the ring has entries to dispatch."""
         ring = self._inward
         return ring is not None and ring.has_more()
 
     def readable(self, buffer: memoryview) -> None:
-        """Read what has arrived and hand on every whole message (called by the reactor, in the reading thread)."""
-        collects = isenabled()  # See Note [dispatch and the collector]: `buffer` is that of all connections.
+        """Read what has arrived and dispatch every complete message. Called by the reactor, in the reading thread."""
+        collects = isenabled()  # See Note [dispatch and the collector]: all connections share `buffer`.
         if collects:
             disable()
         try:
@@ -543,7 +543,7 @@ class SocketConnection(Connection):
                 return
 
     def _take(self, buffer: memoryview, count: int) -> int:
-        """Hand on the whole frames in the first `count` bytes; returns how many bytes they were."""
+        """Dispatch the complete frames in the first `count` bytes; returns their total size."""
         on_message = self.on_message
         messages: list[tuple[Message, int]] = []
         start = 0
@@ -556,7 +556,7 @@ class SocketConnection(Connection):
                 count = start
                 break
         while start + 4 < count:
-            if buffer[start + 4] not in MESSAGE_STARTS:  # (what has lost its place may seem to go on for gigabytes)
+            if buffer[start + 4] not in MESSAGE_STARTS:  # (a stream out of step may announce a frame of gigabytes)
                 broken = self._refuse("that is no message")
                 break
             end = start + 4 + _HEADER.unpack_from(buffer, start)[0]
@@ -565,14 +565,15 @@ class SocketConnection(Connection):
             try:
                 frame = buffer[start + 4 : end]
                 messages.append((decode_message(bytes(frame)) if self.checks_frames else marshal.loads(frame), end - start))
-            except Exception as error:  # of any kind: it was not made for what it has not written
+            except Exception as error:  # of any type: marshal is not made for invalid input
                 broken = self._refuse(repr(error))
                 break
             start = end
         buffer.release() if buffer.obj is self._partial else None
         looked_into = None
         for message, size in messages:
-            # Entries of the ring were published before any of these frames was sent; of one that a message before this one has opened, too.
+            # Entries of the ring were published before any of these frames was sent, also those of a ring that an earlier message has
+            # opened.
             if self._inward is not looked_into:
                 looked_into = self._inward
                 self.read_ring()
@@ -582,7 +583,7 @@ class SocketConnection(Connection):
             try:
                 on_message(self, message)
             except Exception as error:
-                # The messages behind this one were sent in the belief that it had its effect.
+                # The peer sent the messages behind this one assuming that it took effect.
                 broken = self.give_up(message, error)
                 break
         if self._inward is not None:
@@ -592,10 +593,7 @@ class SocketConnection(Connection):
         return start
 
     def _meet(self, buffer: memoryview) -> int:
-        """Hand on one message of a peer that the owner does not know; its bytes, 0 if it is not all there, -1 if it is none of ours.
-
-        An unknown peer whose message fails, for whatever reason, is not listened to any further.
-        """
+        """Dispatch one message of an unknown peer. Returns its size; 0 if it is incomplete, -1 if it is invalid or its handler failed."""
         with buffer:
             if len(buffer) < 4:
                 return 0
@@ -639,7 +637,7 @@ class SocketConnection(Connection):
                 self._ring = self._inward = self._offered = None
 
     def abandon(self) -> None:
-        """In a forked child: the other end hears nothing of this one's end."""
+        """In a forked child: close the descriptor without a message to the peer."""
         self.closed = True
         self.socket.close()
 
@@ -648,7 +646,7 @@ class SocketConnection(Connection):
         try:
             poll.register(self.socket, select.POLLRDHUP)
             return bool(poll.poll(0))
-        except (OSError, ValueError):  # closed here
+        except (OSError, ValueError):  # closed by this process
             return True
 
     def drain(self, timeout: float) -> bool:
@@ -667,7 +665,7 @@ class SocketConnection(Connection):
 
 
 def _frames(body: bytes) -> Iterator[bytes]:
-    """The bodies of several whole frames; ValueError when they are not whole."""
+    """Split an entry into the bodies of its frames. DamagedError if the last one is incomplete."""
     start = 0
     while start < len(body):
         end = start + _HEADER.size + _HEADER.unpack_from(body, start)[0]
@@ -678,7 +676,7 @@ def _frames(body: bytes) -> Iterator[bytes]:
 
 
 def receive_fds(sock: socket.socket, size: int, most: int, flags: int = 0) -> tuple[bytes, list[int], bool]:
-    """One read of a socket, the descriptors that come with it (inherited by nobody), and whether there was no room for all of them.
+    """Read a socket once: the data, the descriptors sent with it (close-on-exec), and whether some did not fit.
 
     (`socket.recv_fds` passes no flags on.)
     """
@@ -691,12 +689,12 @@ def receive_fds(sock: socket.socket, size: int, most: int, flags: int = 0) -> tu
 
 
 def peer_is_ours(sock: socket.socket) -> bool:
-    """Whether the process at the other end runs as our user."""
+    """Whether the peer runs as this process's user."""
     return _credentials(sock)[1] == os.getuid()
 
 
 def peer_pid(sock: socket.socket) -> int:
-    """The process that has connected this socket, as the kernel says."""
+    """The pid of the process that connected this socket, from the kernel."""
     return _credentials(sock)[0]
 
 
@@ -707,9 +705,8 @@ def _credentials(sock: socket.socket) -> tuple[int, int, int]:
 
 @contextlib.contextmanager
 def socket_name(path: str) -> Iterator[str]:
-    """A path that the kernel takes for a socket, which may be no longer than 107 bytes: if need be, by way of the open directory.
-
-    So a session lies where its user wants it, whatever the length, and not in another place without a word. Any thread.
+    """A name by which the kernel accepts `path` as a socket's: a path longer than 107 bytes goes through its opened directory. Any
+    thread.
     """
     if len(os.fsencode(path)) <= _LONGEST_NAME:
         yield path
@@ -723,9 +720,10 @@ def socket_name(path: str) -> Iterator[str]:
 
 
 def connect(path: str) -> socket.socket:
-    """A stream socket connected to the listener at `path`.
+    """Connect a stream socket to the listener at `path`.
 
-    Raises ConnectionRefusedError or FileNotFoundError when nobody listens there, PermissionError when it is not our user or may not be.
+    Raises ConnectionRefusedError or FileNotFoundError if no process listens there, PermissionError if it belongs to another user or
+    access is denied.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

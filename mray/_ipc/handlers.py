@@ -1,8 +1,8 @@
-"""Handlers of signals that the user has installed, and Python's own of SIGINT: mray says when they run (`mray._ipc.interrupts`).
+"""Signal handlers of user code, and Python's own of SIGINT: mray decides when they run (`mray._ipc.interrupts`).
 
-In the main thread of a driver, and of a worker, while a session lives. Handlers are wrapped where they are installed, those that are there
-when a session begins and those that come later: the two functions of the module `_signal`, which those of `signal` call, are replaced for
-so long. A caller of `signal.getsignal` gets the handler that was installed.
+In the main thread of a driver and of a worker, while a session lives. Present handlers are wrapped when a session begins, later ones
+when they are installed: `signal` and `getsignal` of the module `_signal`, which the functions of `signal` call, are replaced meanwhile.
+`signal.getsignal` still returns the user's handler.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-#: Of the C library; the type checker does not know it. Its `valid_signals` makes no enumeration members, which take 50 us each time.
+#: The C module, which the type checker does not know. Its `valid_signals` creates no enumeration members, which are slow.
 _module: Any = sys.modules["_signal"]
 _install, _installed = _module.signal, _module.getsignal
 
-#: `InterruptGuard.came`, of the session that this process is in.
+#: `InterruptGuard.came` of this process's session.
 _came: Callable[[int, FrameType | None], None] | None = None
 
 
 def run_handler(handler: Callable[[int, Any], Any], number: int, frame: FrameType | None) -> Any:
-    """Call a handler of the user's. See `is_of_handler`."""
+    """Call a user's handler. See `is_of_handler`."""
     return handler(number, frame)
 
 
 class Handler:
-    """In the place of one that the user has installed."""
+    """Wraps a user's handler."""
 
     __slots__ = ("handler",)
 
@@ -39,7 +39,7 @@ class Handler:
 
 
 def is_of_handler(error: BaseException) -> bool:
-    """Whether an error that was caught came out of a handler, and is none of the code that it came into."""
+    """Whether a caught error was raised by a signal handler, and not by the code that it interrupted."""
     trace = error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code is run_handler.__code__:
@@ -59,12 +59,12 @@ def _signal(number: Any, handler: Any) -> Any:
 
 
 def current_handler(number: Any) -> Any:
-    """The handler of a signal, as its user has installed it; `signal.SIG_DFL` and the like."""
+    """The handler of a signal as the user installed it; also `signal.SIG_DFL` and the like."""
     return _unwrapped(_installed(number))
 
 
 def guard_handlers(came: Callable[[int, FrameType | None], None]) -> None:
-    """From now on this is called in the place of handlers, and says when they run. Main thread only."""
+    """Call `came` instead of user handlers. Main thread only."""
     global _came
     _came = came
     _module.signal, _module.getsignal = _signal, current_handler
@@ -75,7 +75,7 @@ def guard_handlers(came: Callable[[int, FrameType | None], None]) -> None:
 
 
 def release_handlers(came: Callable[[int, FrameType | None], None]) -> None:
-    """Its session has ended: handlers are as their users have installed them. Main thread only."""
+    """Undo `guard_handlers(came)`. Main thread only."""
     global _came
     if _came != came:
         return

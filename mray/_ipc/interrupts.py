@@ -1,30 +1,29 @@
-"""Signals at a safe moment: Ctrl-C, and whatever handlers of the user's do.
+"""Signal handlers at a safe moment: Ctrl-C, and the handlers of user code.
 
-In the main thread of a driver, and of a worker, where Ctrl-C is how a task is cancelled. A handler may raise between any two byte codes (a
-time limit does, and ``sys.exit`` at a SIGTERM) and call anything. In the middle of mray's own code either would cut in half what belongs
-together: a message and its count, a lock, a reply that is taken and not yet kept; every later value may be wrong, or never come. SIGTERM
-raises, too: `SystemExit`, as on Ray, where the system would end the process at once, and no ``finally`` and no `atexit` hook of the user's
-would run.
+For the main thread of a driver and of a worker, where Ctrl-C cancels a task. A handler may call anything and raise between any two byte
+codes (a time limit; ``sys.exit`` at a SIGTERM). In the middle of mray's own code that would tear apart what belongs together: a message
+and its count, a lock, a reply that is received and not yet stored; later values would be wrong or never arrive. SIGTERM raises
+`SystemExit`, as on Ray: by default the process would end without the user's ``finally`` blocks and `atexit` hooks.
 
     signal ──▶ Python ──▶ Handler ──▶ InterruptGuard.came
-                                        ├─ the user's code runs, or the thread sleeps for it ──▶ the user's handler, here and now
-                                        └─ mray's code runs ──▶ it waits for the first of:
-                                               mray's outermost function returns: the error is raised there, in the place of its value
+                                        ├─ user code runs, or the thread sleeps on its behalf ──▶ call the user's handler now
+                                        └─ mray's code runs ──▶ wait for the first of:
+                                               mray's outermost function returns: the error is raised there, instead of its value
                                                the thread is about to sleep
-                                               the thread is found in code of the user's (it looks again and again)
+                                               the thread is found in user code (polled repeatedly)
 
-So mray's code is never cut, pays nothing for that, and a handler that has come runs before the user's next line. Which code runs is told by
-the stack (`mray._common.places`). The return of a function is noticed by a trace function of that frame alone; where there is another one
-(a debugger, coverage), looking again must do.
+So mray's code is never cut, at no cost to it, and a delayed handler runs before the user's next line. The stack tells which code runs
+(`mray._common.places`). A trace function of that frame alone notices the return of mray's outermost function; if another trace function
+is installed (a debugger, coverage), only polling is left.
 
-A signal ends a sleep, but not one that is about to begin: it may come when the interpreter has looked for signals and the kernel has not
-put the thread to sleep yet, and ``_thread.interrupt_main`` sends none at all. The handler would then run when something else ends the
-sleep, which may be never. So the main thread of a driver looks again each second. Those of workers sleep on, of which there may be a
-thousand that have nothing to do: whoever cancels a task there sends the signal until it has landed (`mray._runtime.client.cancelling`).
+A signal ends a sleep, but not one that is about to begin: it may arrive after the interpreter has checked for signals and before the
+kernel has put the thread to sleep, and ``_thread.interrupt_main`` sends none at all. The handler would then wait for whatever else ends
+the sleep. So the main thread of a driver wakes up each second. Idle workers, of which there may be a thousand, do not: the process that
+cancels a task sends the signal until it has landed (`mray._runtime.client.cancelling`).
 
-Rejected: to mark each stretch that must not be cut (two calls in every wait, and what is forgotten is cut); to block signals (two
-system calls for each stretch, and Python hears of a signal through any other thread); `signal.set_wakeup_fd` (there is one for a process,
-and it is the user's); to raise in the user's frame once the function has returned (what it gave is lost: an item of a stream, say).
+Rejected: marking each stretch that must not be cut (two calls in every wait, and a forgotten stretch is cut); blocking signals (two
+system calls for each stretch, and Python receives the signal in any other thread); `signal.set_wakeup_fd` (a process has one, and it is
+the user's); raising in the user's frame after the function has returned (its value is lost, such as an item of a stream).
 """
 
 from __future__ import annotations
@@ -57,13 +56,13 @@ from mray._ipc.async_exceptions import Guarded, guard_threads, release_threads
 from mray._ipc.handlers import current_handler, guard_handlers, release_handlers, run_handler
 from mray._ipc.quiet_lock import QuietLock
 
-#: How long the main thread of a driver sleeps at most before it looks for signals, in seconds.
+#: The longest sleep of a driver's main thread before it checks for signals, in seconds.
 LOOK_SECONDS = 1.0
-#: After so many seconds an interrupt that has not landed is sent again.
+#: Seconds after which an interrupt that has not landed is sent again.
 AGAIN_SECONDS = 0.02
-#: So many seconds a handler waits for mray's code to come to an end, which takes micro- or milliseconds: then it runs wherever that is.
+#: Seconds a handler waits for mray's code to return, which usually takes micro- or milliseconds; afterwards it runs wherever the thread is.
 PATIENCE = 3.0
-#: Frames that are looked at while the thread does not dispatch: of mray's code that the user has called, or of a finalizer of mray's.
+#: Frames examined while the thread does not dispatch: mray's code called by the user, or a finalizer of mray.
 MOST_FRAMES = 64
 
 T = TypeVar("T")
@@ -77,7 +76,7 @@ def _no_call(_frame: FrameType, _event: str, _arg: Any) -> None:
 
 @contextlib.contextmanager
 def guarded() -> Iterator[None]:
-    """Have handlers of signals wait while a session begins or ends, and has no guard of its own, or will have it no more. Any thread."""
+    """Delay signal handlers while a session begins or ends, when it has no guard. Any thread."""
     guard = InterruptGuard()
     guard.install()
     try:
@@ -87,7 +86,7 @@ def guarded() -> Iterator[None]:
 
 
 class InterruptGuard:
-    """Has handlers of signals run where they may raise. Main thread only, except `sleep`, `longest` and `is_open`."""
+    """Runs signal handlers where they may raise. Main thread only, except `sleep`, `longest` and `is_open`."""
 
     __slots__ = (
         "_ends",
@@ -114,49 +113,51 @@ class InterruptGuard:
     )
 
     def __init__(self, again: Soon = lambda _callback: None, later: Later = lambda _seconds, _callback: None) -> None:
-        """`again` calls back soon, in another thread or at a safe moment; `later` in the thread that reads, after so many seconds."""
+        """`again` calls back soon, in another thread or at a safe moment; `later` in the reading thread after the given seconds."""
         self._main = threading.main_thread().ident
-        #: The process that it was installed in.
+        #: The process in which it was installed.
         self._pid = os.getpid()
-        #: Signals whose handlers are due, in the order in which they came, with the process that they came to; and since when.
+        #: Signals whose handlers are due, in order of arrival, with the process that received them; the time of the first.
         self._pending: dict[int, int] = {}
         self._since = 0.0
-        #: The handler of SIGTERM is ours.
+        #: Whether the handler of SIGTERM is mray's.
         self._ends = False
-        #: Raised by a handler between two calls of a worker: for the next one.
+        #: Raised by a handler between two calls of a worker, for the next call.
         self.late: BaseException | None = None
-        #: The frame that is traced.
+        #: The traced frame.
         self._trapped: FrameType | None = None
-        #: Whether Python has looked for signals since the byte code before, in a traced frame of the user's.
+        #: Whether the previous byte code of a traced user frame checks for signals.
         self._was_look = False
-        #: `came` looks where the thread is: a signal that comes meanwhile is noted, and that call delivers it.
+        #: Whether `came` is running: a further signal is only recorded, and that call delivers it.
         self._works = False
-        #: Somebody looks again now and then, until no handler is due.
+        #: Whether polling is scheduled, which repeats until no handler is due.
         self._queued = False
-        #: Nobody sleeps while owning it.
+        #: A lock that no thread owns while it sleeps.
         self.lock: QuietLock | None = None
-        #: Whether the thread that asks has the right to dispatch.
+        #: Whether the calling thread has the right to dispatch.
         self.reads: Callable[[], bool] = lambda: False
         self.again, self.later = again, later
-        #: Whether the main thread looks for signals now and then while it sleeps.
+        #: Whether the main thread wakes up now and then to check for signals.
         self.looks = False
-        #: Whether the main thread runs calls, and mray's code in between, which nobody may cut: a worker's.
+        #: Whether the main thread runs calls, with mray's code in between that must not be cut (a worker).
         self.serves = False
-        #: The handler of SIGTERM, if there is to be one.
+        #: The handler to install for SIGTERM, if any.
         self.terminated: Callable[[int, FrameType | None], Any] | None = None
-        #: Asked before Ctrl-C is raised: False drops it, it was meant for what is over.
+        #: Called before Ctrl-C is raised; False drops it, since its target has ended.
         self.is_wanted: Callable[[], bool] = lambda: True
-        #: Called when Ctrl-C is raised, or is going to be.
+        #: Called when Ctrl-C is raised, or scheduled to be.
         self.landed: Callable[[], None] = lambda: None
-        #: Has threads that sleep look again, in which another thread has raised an error.
+        #: Wakes sleeping threads in which another thread has raised an error.
         self.wake: Callable[[], None] = lambda: None
-        #: This guard's part in what threads raise in others.
+        #: This guard's part in errors that threads raise in others.
         self._guarded = Guarded(self._is_locked_by, lambda: self.wake(), PATIENCE)
 
     # ------------------------------------------------------------------------------------ sleeping
     @sleeps
     def sleep(self, block: Callable[..., T], *args: Any) -> T:
-        """``block(*args)``, which may sleep. A handler that waits runs first, one that comes meanwhile at once; its error comes out."""
+        """Call ``block(*args)``, which may sleep. A pending handler runs before it, one that arrives meanwhile immediately; its error
+        propagates.
+        """
         if self._pending and get_ident() == self._main:
             place = place_of(sys._getframe())
             if place.is_open or place.sleeps:
@@ -165,7 +166,7 @@ class InterruptGuard:
         return block(*args)
 
     def longest(self, timeout: float | None) -> float:
-        """How long the sleep that begins may last that is to end after so many seconds, or when something happens; -1 for ever."""
+        """Shorten a sleep of `timeout` seconds (None: forever) if the main thread must check for signals; -1 is forever."""
         if self.looks and get_ident() == self._main and (timeout is None or timeout > LOOK_SECONDS):
             return LOOK_SECONDS
         return -1 if timeout is None else timeout
@@ -177,7 +178,7 @@ class InterruptGuard:
             return frame_of(InterruptGuard.sleep.__code__, sys._current_frames().get(self._main or 0)) is not None
 
     def owns_lock(self) -> bool:
-        """Whether the thread that asks owns `lock`."""
+        """Whether the calling thread owns `lock`."""
         return self.lock is not None and self.lock.is_owned()
 
     def _is_locked_by(self, ident: int) -> bool:
@@ -185,25 +186,25 @@ class InterruptGuard:
 
     # ------------------------------------------------------------------------------------ calls of a worker
     def raise_late(self) -> None:
-        """A call of the user's begins: raise what is `late`."""
+        """Raise `late`, since a user call begins."""
         error, self.late = self.late, None
         try:
             assert error is not None
             raise error
         finally:
-            del error  # whose traceback has this frame
+            del error  # its traceback refers to this frame
 
     # ------------------------------------------------------------------------------------ handlers
     def came(self, number: int, frame: FrameType | None) -> None:
-        """A signal has come, and this frame ran. In the handler."""
-        if os.getpid() != self._pid:  # a fork that has not left the session yet: an error would be lost in a hook of the library's
+        """Handle a signal that arrived while `frame` ran."""
+        if os.getpid() != self._pid:  # a fork that has not left the session yet: its hook would lose an error
             self._pending[number] = os.getpid()
             return
         if number not in self._pending:
             if not self._pending:
                 self._since = now()
             self._pending[number] = os.getpid()
-        # Signals may come faster than this function ends: each would interrupt the one before, until there is no stack left.
+        # Signals may come faster than this function returns: each would interrupt the previous one until the stack overflows.
         if self._works:
             return
         self._works = True
@@ -216,7 +217,7 @@ class InterruptGuard:
                 self.again(self._look_later)
 
     def _deliver(self, number: int, frame: FrameType | None) -> None:
-        """Run the handlers that are due, or see to it that they run when mray's code has come to its end."""
+        """Run the handlers that are due, or arrange that they run when mray's code has returned."""
         is_locked = self.owns_lock()
         place = place_of(frame, is_locked, -1 if is_locked or self.reads() else MOST_FRAMES)
         is_interrupt = current_handler(number) is signal.default_int_handler
@@ -230,7 +231,7 @@ class InterruptGuard:
             self._trap(place)
 
     def _run_at(self, place: Place, frame: FrameType | None) -> None:
-        """Run the handlers that are due. Between two calls of a worker an error is the next call's, but SystemExit ends the worker."""
+        """Run the handlers that are due. Between two calls of a worker, an error other than SystemExit is left to the next call."""
         try:
             self._run_due(frame)
         except BaseException as error:
@@ -240,19 +241,19 @@ class InterruptGuard:
             self.late = error
 
     def _run_due(self, frame: FrameType | None) -> None:
-        """Run the handlers that are due, until one raises; raises that."""
+        """Run the handlers that are due, until one raises."""
         self._release()
-        # Each once: there may be one that comes again as fast as it is run.
+        # Each once: a signal may arrive again as fast as its handler runs.
         for number in tuple(self._pending):
             if self._pending.pop(number, None) is None:
-                continue  # it came again while the one before ran, and has had its turn
+                continue  # it arrived again while the one before ran, and has had its turn
             handler = current_handler(number)
             if handler is signal.default_int_handler:
                 if not self.is_wanted():
                     continue
                 self.landed()
-            if callable(handler):  # else the user has taken it back meanwhile
-                works, self._works = self._works, False  # a signal that meets the user's handler interrupts it, as ever
+            if callable(handler):  # else user code has removed it meanwhile
+                works, self._works = self._works, False  # a signal may interrupt the user's handler, as without mray
                 try:
                     run_handler(handler, number, frame)
                 finally:
@@ -262,7 +263,7 @@ class InterruptGuard:
         self.later(AGAIN_SECONDS, self._look_again)
 
     def _look_again(self) -> None:
-        """Have the first handler that is due called again in the main thread, until there is none. Any thread."""
+        """Trigger the first due handler again in the main thread, until none is due. Any thread."""
         self._queued = False
         number = next(iter(tuple(self._pending)), None)
         if number is None:
@@ -271,7 +272,7 @@ class InterruptGuard:
         if get_ident() != self._main:
             _thread.interrupt_main(number)  # type: ignore[arg-type]
             if now() - self._since > PATIENCE and self._main is not None and callable(current_handler(number)):
-                # It may sleep where mray does not know of. (A flag alone ends no sleep.)
+                # It may sleep outside of mray. (A flag alone ends no sleep.)
                 signal.pthread_kill(self._main, number)
         self._look_later()
 
@@ -291,7 +292,6 @@ class InterruptGuard:
         sys.settrace(_no_call)
 
     def _release(self) -> None:
-        """Trace nothing any more."""
         frame, self._trapped = self._trapped, None
         if frame is not None:
             if sys.gettrace() is _no_call:
@@ -313,7 +313,7 @@ class InterruptGuard:
         return None
 
     def _step(self, frame: FrameType, event: str, _value: Any) -> Any:
-        """The trace function of a frame of the user's."""
+        """The trace function of a user frame."""
         if event == "opcode":
             if self._was_look:
                 self._run_due(frame)
@@ -326,9 +326,9 @@ class InterruptGuard:
 
     # ------------------------------------------------------------------------------------ installing
     def install(self) -> None:
-        """Guard what threads raise in others, the handlers that are there, and those that come; SIGTERM gets one.
+        """Guard what threads raise in others, and the present and future signal handlers; SIGTERM gets one.
 
-        In another thread than the main one nothing is done about handlers.
+        Outside the main thread, signal handlers stay unchanged.
         """
         guard_threads(self._guarded)
         if get_ident() != self._main:
@@ -340,7 +340,7 @@ class InterruptGuard:
         guard_handlers(self.came)
 
     def uninstall(self) -> None:
-        """Handlers are as their users have installed them. In another thread than the main one they stay guarded, which is harmless."""
+        """Restore the handlers that users installed. Outside the main thread they stay guarded, which is harmless."""
         release_threads(self._guarded)
         if get_ident() != self._main:
             return
@@ -352,12 +352,12 @@ class InterruptGuard:
             release_handlers(self.came)
 
     def abandon(self) -> None:
-        """In a forked child: its signals are those of a process without a session, also those that have come to it by now."""
+        """In a forked child: leave signals as without a session, and deliver those that arrived meanwhile."""
         self._main = get_ident()
         self.late = None
         self._release()
         self.uninstall()
-        # Not before: until here they are noted.
+        # Last: until here, `came` only records signals.
         self._pid = os.getpid()
         pending, self._pending = self._pending, {}
         for number, pid in pending.items():
@@ -365,22 +365,22 @@ class InterruptGuard:
                 signal.raise_signal(number)
 
 
-#: Of threads that fork: their signal masks.
+#: Signal masks of threads that fork.
 _masks: dict[int, Any] = {}
 
 
 def before_fork() -> None:
-    """A child in which SIGTERM comes before it has left the session would lose it: Python forgets there what has come. So it waits."""
+    """Block SIGTERM: the child forgets a signal that arrives before it has left the session."""
     _masks[get_ident()] = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
 
 
 def after_fork() -> None:
-    """In the parent, and in the child once it has left the session."""
+    """Restore the signal mask, in the parent, and in the child once it has left the session."""
     mask = _masks.pop(get_ident(), None)
     if mask is not None:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def end_program(number: int, _frame: FrameType | None) -> Any:
-    """The handler of SIGTERM in a driver: the program ends in order, with this exit status."""
+    """The handler of SIGTERM in a driver: exit in order, with the signal's number as status."""
     raise SystemExit(number)

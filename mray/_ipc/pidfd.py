@@ -1,6 +1,6 @@
-"""`PidFd`: a process by a descriptor, which the kernel makes readable when it has ended.
+"""`PidFd`: a process by a descriptor, which the kernel makes readable when the process has ended.
 
-In any process. A pid may belong to another process as soon as its own has been reaped; a descriptor never does.
+In any process. A pid may be reused as soon as its process has been reaped; a descriptor never refers to another process.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ class PidFd:
     __slots__ = ("fd",)
 
     def __init__(self, pid: int, fd: int = -1) -> None:
-        """ProcessLookupError when there is no such process; another OSError when the kernel has no such descriptors, or none is left.
+        """Open a descriptor, unless `fd` is one.
 
-        `fd` is such a descriptor, if there is one already.
+        ProcessLookupError if there is no such process; another OSError if the kernel has no such descriptors, or none is left.
         """
         self.fd = os.pidfd_open(pid) if fd < 0 else fd
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Whether it ends within so many seconds, or has ended. None: wait until it does."""
+        """Wait up to this many seconds (None: forever) for the process to end; returns whether it has."""
         poll = select.poll()
         poll.register(self.fd, select.POLLIN)
         return bool(poll.poll(None if seconds is None else seconds * 1000))
 
     def then(self, reactor: Watching, callback: Callable[[], None]) -> Cancel:
-        """Call back once, in the reading thread, when it has ended; returns what ends that, and may be called twice.
+        """Call back once, in the reading thread, when the process has ended. Returns an idempotent cancel function.
 
-        Where the reactor cannot watch it, raises its OSError, and the descriptor is closed.
+        If the reactor cannot watch the descriptor, it is closed and the reactor's OSError raised.
         """
 
         def end() -> None:
@@ -59,12 +59,12 @@ class PidFd:
         return end
 
     def signal(self, number: int) -> None:
-        """Send it a signal; fine when it has ended."""
+        """Send a signal; does nothing if the process has ended."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.fd, number)
 
     def close(self) -> None:
-        """Let go of the descriptor. Idempotent."""
+        """Close the descriptor. Idempotent."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
@@ -77,7 +77,7 @@ class PidFd:
 
 
 def is_dead(process: tuple[int, int]) -> bool:
-    """Whether a process is known to be dead. `process`: its pid and when it was started."""
+    """Whether a process, given by pid and start time, is known to be dead."""
     pid, started = process
     if pid == kernel_pid():
         return start_of(pid) not in (0, started)

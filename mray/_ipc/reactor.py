@@ -1,33 +1,32 @@
 """The reactor: the one place where a process waits.
 
-Every process of a session has one. It watches the sockets, the doorbell and the timers with a single epoll, and is built so
-that *the thread that waits is the thread that reads*: no call pays for a hand-over between threads.
+Every process of a session has one. It watches sockets, the doorbell and timers with a single epoll. *The thread that waits is the thread
+that reads*, so that no call pays for a hand-over between threads.
 
     thread that waits          other threads that wait         background reader
     -----------------          -----------------------         ---------------------------------
-    holds the reading lock,    sleep on a lock each; the       holds the lock only while nobody waits:
-    polls, dispatches,         reader wakes those whose        user code computes, yet peers want answers
-    checks its predicate       predicate holds
+    holds the reading lock,    sleep on a lock each; the       holds the lock only while no thread
+    polls, dispatches,         reader wakes those whose        waits: user code computes, yet peers
+    checks its predicate       predicate holds                 need answers
 
-The right to read is a lock. A thread that leaves `wait_until` gives it to another waiter, if there is one. The node uses none of this: it
-has one thread and calls `run_once` in a loop. One word says who reads, and one whether that thread may sleep long:
+The right to read is a lock. A thread that leaves `wait_until` passes it to another waiter, if there is one. The node uses none of this:
+it has one thread and calls `run_once` in a loop. One field says which thread reads, another whether it may sleep long:
 
     reader       asleep   in the session's table   the background reader
     ----------   ------   ----------------------   -----------------------------------------------------------------------------
-    NOBODY       no       AWAKE                    looks each tick whether it is still so, and reads then
-    WAITER       no       AWAKE                    looks each tick
+    NOBODY       no       AWAKE                    checks each tick; if that is still so, it reads
+    WAITER       no       AWAKE                    checks each tick
     WAITER       yes      PARKED                   is dormant after a tick without activity: a thread that leaves rings its alarm
     BACKGROUND   no       DOZING                   polls once, while the process is active
     BACKGROUND   yes      DOZING                   sleeps; a thread that begins to wait rings the doorbell
 
-While a callback waits (`then`) the table says PARKED, and DOZING in the place of AWAKE while event loops sleep in selectors of their own.
+While a callback waits (`then`) the table says PARKED; while event loops sleep in their own selectors it says DOZING instead of AWAKE.
 
-A few connections that talk often have rings in shared memory beside their sockets (`mray._ipc.ring_pair`). A thread that spins looks into
-those first, and asks the kernel now and then; one that is about to sleep has said so, and looks once more.
+Some busy connections have rings in shared memory beside their sockets (`mray._ipc.ring_pair`). A thread that spins polls these first and
+the kernel now and then; a thread about to sleep announces that, then polls them once more.
 
-Dispatch runs callbacks in the reading thread, one at a time. A callback must not wait, unless it was deferred.
-
-Finalizers (``__del__``) may run between any two byte codes of any thread, so they may not take locks: they call `defer`.
+Callbacks run in the reading thread, one at a time. A callback must not wait, unless it was deferred. Finalizers (``__del__``) may run
+between any two byte codes of any thread, so they must take no locks: they call `defer`.
 """
 
 from __future__ import annotations
@@ -62,15 +61,15 @@ _READ = select.EPOLLIN | select.EPOLLRDHUP
 _READ_WRITE = _READ | select.EPOLLOUT
 _BUFFER_BYTES = 256 * 1024
 
-#: Ring pairs that a process has at a time: each is looked into by every wait that spins, and keeps a descriptor before Python 3.13.
+#: The most ring pairs of a process: every spinning wait polls each, and each uses a descriptor before Python 3.13.
 MOST_RINGS = 16
-#: Looks into rings, all together, between two questions to the kernel.
+#: Polls of rings, in total, between two polls of the kernel.
 RING_LOOKS = 12
 
-#: The thread that reads, if there is one.
+#: The kind of thread that reads.
 NOBODY, WAITER, BACKGROUND = range(3)
 
-#: How often the background reader looks whether anybody reads, in seconds, while the process is active.
+#: Seconds between the background reader's checks whether a thread reads, while the process is active.
 TICK = 0.004
 
 
@@ -80,71 +79,71 @@ class Reactor:
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._callbacks: dict[int, Callable[[int], None]] = {}
-        #: Those that are open, by descriptor.
+        #: Open connections, by descriptor.
         self._connections: dict[int, SocketConnection] = {}
-        #: Those that are called once for what comes.
+        #: Edge-triggered callbacks, by descriptor.
         self._edges: dict[int, Callable[[int], None]] = {}
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self._timers = Timers()
         self._deferred: deque[Callable[[], object]] = deque()
-        #: Holders of messages that nobody has flushed; a dict for its order and its `popitem`.
+        #: Holders of unflushed messages; a dict for its order and its `popitem`.
         self._dirty: dict[Flushable, None] = {}
 
-        #: The right to read. Invariant: only its holder polls and dispatches. (Reentrant: a finalizer may want it as it is being taken.)
+        #: The right to read. Invariant: only its holder polls and dispatches. (Reentrant: a finalizer may want it while it is being
+        #: acquired.)
         self._reading = threading.RLock()
-        #: Whether the thread that asks holds it.
+        #: Whether the calling thread holds it.
         self._owns_reading: Callable[[], bool] = self._reading._is_owned  # type: ignore[attr-defined]  # noqa: SLF001  (Python's)
-        #: The kind of thread that holds it, from soon after it is taken until just before it is given up.
+        #: The kind of thread that holds it; set shortly after it is acquired, reset just before it is released.
         self._reader = NOBODY
         self._waiters: list[Waiter] = []
-        #: True while the reader is inside epoll and may sleep long.
+        #: True while the reader may sleep long.
         self.asleep = False
-        #: Counts waits that were not over at once.
+        #: Counts waits that were not over immediately.
         self.waits = 0
-        #: Counts API activity, so that the background reader keeps out of the way of a busy thread.
+        #: Counts API activity, so that the background reader leaves reading to a busy thread.
         self.activity = 0
 
         self._background_reader: threading.Thread | None = None
         self._background_alarm = threading.Lock()
         self._background_alarm.acquire()
-        #: Whether it sleeps without a tick.
+        #: Whether the background reader sleeps without a tick.
         self._dormant = False
-        #: `activity` when it last looked; None: it is to read, whatever the process does.
+        #: `activity` at its last check; None: it must read regardless of activity.
         self._looked: int | None = -1
         self.closed = False
         self.reads_always = False
-        #: Whether the program is over: other threads than the main one that wait end then, without a word, as on Ray.
+        #: Whether the program is over: waiting threads other than the main one then end silently, as on Ray.
         self.is_over = False
         self.closed_descriptors = ClosedDescriptors()
         self.guard = InterruptGuard(self.defer, self.call_later)
         self.guard.reads, self.guard.wake = self._owns_reading, self._wake_all
-        #: Called with the part of this process that has failed, and its error, when that belongs to no conversation: the owner of the
-        #: reactor ends whatever cannot go on.
+        #: Called with the failed part of this process and its error, when the error belongs to no connection; the owner ends what cannot
+        #: continue.
         self.on_fault: Callable[[str, Exception], None] = lambda _what, _error: None
 
         self.table: SessionTable | None = None
         self.row = 0
-        #: The words of the table, and the place of this process's own; nowhere without a table and after the end.
+        #: The table's words; a dict (writes are lost) without a table and after the end. Below: the index of this process's state.
         self._words: Any = {}
         self._state_index = STATE
         self.spinner: Spinner | None = None
-        #: The doorbell of this process (see `mray._ipc.doorbell`); also how its own threads wake its reader.
+        #: The doorbell of this process (see `mray._ipc.doorbell`), which its own threads ring, too.
         self.wakeup_fd = new_wakeup_fd()
         self._epoll.register(self.wakeup_fd, select.EPOLLIN | select.EPOLLET)
-        #: That one, and further eventfds that wake this process; another tuple when they change. None where one process is the session.
+        #: That one and further eventfds that wake this process. Replaced, never changed.
         self.wakeup_fds: tuple[int, ...] = (self.wakeup_fd,)
-        #: Callbacks of those who wait without a thread, with their conditions.
+        #: Callbacks of waits without a thread, with their conditions.
         self._polled: dict[Callable[[], object], Predicate] = {}
-        #: Connections with rings; and looks into rings since the kernel was asked.
+        #: Connections with rings; polls of rings since the last poll of the kernel.
         self._rings: tuple[SocketConnection, ...] = ()
         self._unasked = 0
-        #: Event loops that sleep for this process in selectors of their own.
+        #: The number of event loops that sleep in their own selectors.
         self._outside = 0
-        #: One for each listener.
         self._acceptors: list[Acceptor] = []
 
     def join_table(self, table: SessionTable, row: int) -> None:
-        """From now on this process says in its row of the table whether it sleeps."""
+        """Publish in this row of the table, from now on, whether the process sleeps."""
         self.table = table
         self.row = row
         self._state_index = row * ROW_WORDS + STATE
@@ -163,12 +162,12 @@ class Reactor:
             raise self.closed_descriptors.found(error) from error
 
     def watch_wakeup(self, fd: int) -> None:
-        """Wake up whenever this eventfd is written to; there is nothing to dispatch."""
+        """Wake up whenever this eventfd is written to; nothing is dispatched."""
         self._epoll.register(fd, select.EPOLLIN | select.EPOLLET)
         self.wakeup_fds = (*self.wakeup_fds, fd)
 
     def watch_edge(self, fd: int, callback: Callable[[int], None]) -> None:
-        """Call `callback(events)` in the reading thread once whenever something new comes at `fd`, or for nothing; undone by `forget`."""
+        """Call `callback(events)` once in the reading thread whenever something new arrives at `fd`, or spuriously, until `forget`."""
         self._callbacks[fd] = self._edges[fd] = callback
         self._epoll.register(fd, select.EPOLLIN | select.EPOLLET)
 
@@ -187,12 +186,12 @@ class Reactor:
                 self._epoll.unregister(fd)
 
     def watch_writable(self, fd: int, wanted: bool) -> None:
-        """For connections: report when the socket takes bytes again."""
+        """Whether to report when the socket accepts bytes again."""
         with contextlib.suppress(OSError, ValueError):
             self._epoll.modify(fd, _READ_WRITE if wanted else _READ)
 
     def register(self, sock: socket.socket, on_message: MessageCallback, on_hangup: HangupCallback) -> SocketConnection:
-        """Make a connection of a connected socket and read it from now on."""
+        """Create a connection of a connected socket and read it."""
         connection = SocketConnection(sock, self, on_message, on_hangup)
         buffer = self._buffer
 
@@ -211,18 +210,18 @@ class Reactor:
         return self.table is not None and len(self._rings) < MOST_RINGS
 
     def retire_idle_ring(self) -> None:
-        """Give up one ring pair through which nothing has gone since this was called before, if there is one."""
+        """Retire one ring pair that was not used since the previous call, if there is one."""
         idle = [connection for connection in self._rings if connection.ring_is_idle()]
         if idle:
             idle[0].retire_ring()
 
     def watch_ring(self, connection: SocketConnection) -> None:
-        """Look into the rings of a connection from now on; safe when somebody does."""
+        """Poll the rings of a connection. Idempotent."""
         if connection not in self._rings:
             self._rings = (*self._rings, connection)
 
     def forget_ring(self, connection: SocketConnection) -> None:
-        """Look into them no more; safe when nobody does."""
+        """Stop polling its rings. Idempotent."""
         self._rings = tuple(each for each in self._rings if each is not connection)
 
     def _rings_have_entries(self) -> bool:
@@ -234,7 +233,7 @@ class Reactor:
     def meet(
         self, sock: socket.socket, on_message: MessageCallback, on_hangup: HangupCallback, *, checks_frames: bool = False
     ) -> SocketConnection:
-        """As `register`, for a peer that is not known yet."""
+        """Like `register`, for an unknown peer."""
         connection = self.register(sock, on_message, on_hangup)
         connection.is_unknown, connection.checks_frames = True, checks_frames
         return connection
@@ -242,9 +241,9 @@ class Reactor:
     def serve(
         self, source: socket.socket, who: str, on_message: MessageCallback, on_hangup: HangupCallback, *, checks_frames: bool = False
     ) -> None:
-        """Take in connections of our own user, at a listener or a channel from the node; each is read.
+        """Accept connections of this user, at a listener or a channel from the node, and read each.
 
-        A peer that connects when no descriptor is left is told so; `who` is this process in that text.
+        A peer that connects when no descriptor is left receives an error that names this process as `who`.
         """
 
         def welcome(sock: socket.socket) -> None:
@@ -260,17 +259,17 @@ class Reactor:
             self.wake()
 
     def defer(self, callback: Callable[[], object]) -> None:
-        """Have the reading thread call `callback` soon. Takes no lock: for finalizers and signal handlers."""
+        """Call `callback` soon, in the reading thread. Takes no lock: for finalizers and signal handlers."""
         self._deferred.append(callback)
         if self.asleep:
             self.wake()
 
     def post_later(self, held: Flushable) -> None:
-        """Remember that a connection, or something else, has messages that nobody has flushed. Any thread."""
+        """Remember a holder of unflushed messages. Any thread."""
         self._dirty[held] = None
 
     def flush(self) -> None:
-        """Give every remembered post to the kernel."""
+        """Flush everything given to `post_later`."""
         dirty = self._dirty
         while dirty:
             try:
@@ -281,18 +280,18 @@ class Reactor:
 
     @property
     def has_unsent(self) -> bool:
-        """Whether there are posts that nobody has flushed."""
+        """Whether there are unflushed messages."""
         return bool(self._dirty)
 
     def wake_background_reader(self) -> None:
-        """Let the background reader read at once: something waits outside `wait_until` (a callback, a future)."""
+        """Let the background reader read now: something waits outside `wait_until` (a callback, a future)."""
         self._looked = None
         if self._dormant or not (self.asleep or self._owns_reading()):
             with contextlib.suppress(RuntimeError):
                 self._background_alarm.release()
 
     def keep_background_ticking(self) -> None:
-        """Keep the background reader ticking, though another thread sleeps: a thread that goes on with user code holds messages back."""
+        """Keep the background reader ticking even if another thread sleeps: a thread that continues with user code holds messages back."""
         if self._reader == BACKGROUND:
             self.wake()
         elif self._dormant:
@@ -300,20 +299,21 @@ class Reactor:
                 self._background_alarm.release()
 
     def wake(self) -> None:
-        """Make the reader look again; from any thread."""
+        """Make the reader poll again. Any thread."""
         if not self.closed:
             self.closed_descriptors.ring(self.wakeup_fd)
 
     # ------------------------------------------------------------------------------------ one iteration
     @dispatches
     def run_once(self, timeout: float | None = None) -> int:
-        """Poll once, `timeout` seconds at most (``None``: until something happens, mostly), and dispatch; `activity` as it was in between.
+        """Poll once, for up to `timeout` seconds (``None``: until an event), and dispatch; returns `activity` as it was right after the
+        poll.
 
         Only for the reader, or in a process with one thread.
         """
         if self._deferred:
             self.run_deferred()
-            timeout = 0  # a waiter's predicate may have become true
+            timeout = 0  # a waiter's predicate may hold now
         if self._timers:
             timeout = self._timers.shorten(timeout)
         if self.closed_descriptors.error is not None:
@@ -324,7 +324,7 @@ class Reactor:
             if self.closed_descriptors.found(error) is error:
                 raise
             return self.activity
-        # A callback that is deferred from here on is called before the next sleep: it needs no doorbell.
+        # A callback deferred after this line is called before the next sleep, and needs no doorbell.
         self.asleep = False
         polled = self.activity
         self._unasked = 0
@@ -356,7 +356,7 @@ class Reactor:
             timeout = LOOK_SECONDS
         try:
             events = guard.sleep(self._epoll.poll, timeout)
-        except BaseException:  # of a handler: what comes but once may have come
+        except BaseException:  # of a signal handler: an edge may have been reported and lost
             for callback in self._edges.values():
                 callback(0)
             raise
@@ -367,7 +367,7 @@ class Reactor:
 
     @dispatches
     def run_deferred(self) -> None:
-        """Call what finalizers have deferred; from any thread that holds no lock of its own."""
+        """Call the deferred callbacks. Any thread that holds none of mray's locks."""
         deferred = self._deferred
         while deferred:
             try:
@@ -377,7 +377,7 @@ class Reactor:
             self._call_safely(callback)
 
     def _call_safely(self, callback: Callable[[], object], what: str = "A callback") -> None:
-        """Call; its error does not reach the thread that happens to read."""
+        """Call; report an error instead of raising it in whichever thread reads."""
         try:
             # POINT callback due
             callback()
@@ -385,18 +385,18 @@ class Reactor:
             self.failed(what, error)
 
     def failed(self, what: str, error: Exception) -> None:
-        """Report an error of this process, which must not end the thread that reads all answers. Any thread."""
+        """Report an error of this process without ending the thread that reads. Any thread."""
         if not self.closed and self.closed_descriptors.error is None:
             logger.error("%s failed in process %d", what, os.getpid(), exc_info=error)
             self.on_fault(what, error)
 
     # ------------------------------------------------------------------------------------ waiting
     def fileno(self) -> int:
-        """Readable when there is something to read: for the selectors of event loops, which then call `look`."""
+        """A descriptor that is readable when there is something to read: for event loops, which then call `look`."""
         return self._epoll.fileno()
 
     def look(self) -> bool:
-        """Read what has arrived and send what was posted, without waiting. False: another thread reads."""
+        """Send what was posted and read what has arrived, without waiting. False if another thread reads."""
         self.activity += 1
         if self._dirty:
             self.flush()
@@ -421,12 +421,12 @@ class Reactor:
         before_sleep: Callable[[], None] | None = None,
         then: Then | None = None,
     ) -> bool:
-        """Wait until `predicate()` is true, reading meanwhile; from any thread.
+        """Wait until `predicate()` is true, reading meanwhile; returns its last value. Any thread.
 
-        `timeout` in seconds: ``None`` waits for ever, ``0`` reads what has arrived and does not wait. Returns the predicate's last
-        value. The predicate is called often and in other threads too: it must be quick and without side effects. Something that
-        changes its value outside this process's dispatch must ring the doorbell or call `wake`. Without `spin` it sleeps at once, for
-        callers that have spun themselves. `before_sleep` is called when it has spun in vain, before it sleeps.
+        `timeout` in seconds: ``None`` waits forever, ``0`` reads what has arrived without waiting. The predicate is called often and in
+        other threads too: it must be quick and without side effects. Code that changes its value outside this process's dispatch must
+        ring the doorbell or call `wake`. Without `spin` the thread sleeps immediately, for callers that have spun themselves.
+        `before_sleep` is called after a vain spin, before the sleep.
         """
         self.activity += 1
         if self._dirty:
@@ -436,7 +436,7 @@ class Reactor:
         self.waits += 1
         begun = monotonic()
         deadline = None if timeout is None else begun + timeout
-        # A deferred callback of the user may wait in the thread that reads: nobody else does then.
+        # A deferred user callback may wait in the reading thread: no other thread reads then.
         reads = self._owns_reading()
         spinner = self.spinner if spin else None
         try:
@@ -448,7 +448,7 @@ class Reactor:
                         return bool(predicate())
                 self._reader = WAITER
                 if self.closed and predicate():
-                    return True  # the session ended before this thread became the reader, and the waiter was told
+                    return True  # the session ended before this thread became the reader, and its wait was resolved
             if spinner is not None and spinner.spin(partial(self._look_for, predicate), takes_turns=True, deadline=deadline):
                 return True
             if before_sleep is not None:
@@ -468,13 +468,13 @@ class Reactor:
                 self._release_reading()
 
     def wait(self, waitable: Waitable, timeout: float | None = None) -> bool:
-        """As `wait_until`, until it is ready. A thread that does not read sleeps until it is called back."""
+        """Like `wait_until`, until `waitable` is ready. A thread that is not the reader sleeps until it is called back."""
         return self.wait_until(waitable.ready, timeout, then=waitable.then)
 
     def is_amidst(self) -> bool:
-        """Whether the thread that asks reads at the moment, or owns the lock under which messages are dispatched.
+        """Whether the calling thread reads, or owns the lock under which messages are dispatched.
 
-        A finalizer may find itself there, and must not wait for a message.
+        A finalizer that finds itself there must not wait for a message.
         """
         return self._owns_reading() or self.guard.owns_lock()
 
@@ -492,10 +492,10 @@ class Reactor:
                     return True
                 if predicate():
                     return False
-                if then is not None:  # each time: a callback may come although the predicate does not hold any more
+                if then is not None:  # each time: the predicate may no longer hold after the callback
                     cancel()
                     cancel = then(waiter.wake)
-                # The background reader leaves as soon as somebody waits, and wakes a waiter.
+                # The background reader stops reading when a thread waits, and wakes a waiter.
                 if self._reader == BACKGROUND and self.asleep and not self.closed and not self.closed_descriptors.ring(self.wakeup_fd):
                     raise self.closed_descriptors.found(OSError(errno.EBADF, ""))
                 remaining = None if deadline is None else deadline - monotonic()
@@ -507,7 +507,7 @@ class Reactor:
         finally:
             cancel()
             self._waiters.remove(waiter)
-            # The thread that stopped reading meanwhile may have counted on this one.
+            # A thread that stopped reading meanwhile may have woken this one to take over.
             if self._reader == NOBODY:
                 self._offer_reading()
 
@@ -519,7 +519,7 @@ class Reactor:
             self._tell_of_outside()
 
     def _offer_reading(self) -> None:
-        """Wake a waiter, or else the background reader: no thread reads."""
+        """Wake a waiter, or else the background reader, since no thread reads."""
         for waiter in self._waiters:
             waiter.wake()
             return
@@ -530,7 +530,7 @@ class Reactor:
 
     @dispatches
     def _look_for(self, predicate: Predicate) -> bool:
-        """Look into the rings, now and then ask the kernel; whether the predicate holds."""
+        """Poll the rings, and the kernel now and then; returns whether the predicate holds."""
         rings = self._rings
         for connection in rings:
             self._unasked += 1
@@ -572,7 +572,7 @@ class Reactor:
         return any(waiter.predicate() for waiter in tuple(self._waiters))
 
     def _run_once_and_notify(self, timeout: float | None) -> None:
-        """One iteration, after which the waiters are woken whose predicates hold."""
+        """Run one iteration, then wake the waiters whose predicates hold."""
         self.run_once(timeout)
         if self._waiters:
             self._notify()
@@ -586,8 +586,8 @@ class Reactor:
     def then(self, ready: Predicate, callback: Callable[[], object]) -> Cancel:
         """Call back once, in any thread, when a condition may hold that peers change before they ring.
 
-        Peers ring until then, and the reader asks `ready` after each iteration: it must be quick, and runs in any thread. The caller looks
-        at the condition once more after this call. An equal callback takes the other's place.
+        Peers ring until then, and the reader calls `ready` after each iteration: it must be quick, and runs in any thread. The caller
+        checks the condition once more after this call. An equal callback replaces the earlier one.
         """
         self._polled[callback] = ready
         # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
@@ -597,28 +597,27 @@ class Reactor:
 
     def _cancel(self, callback: Callable[[], object]) -> None:
         self._polled.pop(callback, None)
-        # Only the reader knows that no thread sleeps; otherwise peers ring for nothing until one wakes up.
+        # Only the reader knows that no thread sleeps. If another thread reads, peers ring needlessly until it wakes up.
         if not self._polled and self._reading.acquire(False):
             self._set_state(AWAKE)
             self._release_reading()
 
     @dispatches
     def _poll(self) -> None:
-        """Call back those whose condition holds."""
         for callback, ready in tuple(self._polled.items()):
             try:
-                if ready() and self._polled.pop(callback, None) is not None:  # another thread may have seen it, too
+                if ready() and self._polled.pop(callback, None) is not None:  # another thread may have taken it
                     callback()
             except Exception:
                 logger.exception("A callback failed")
 
     def sleep_outside(self, sleeps: bool) -> None:
-        """An event loop's selector watches `fileno` from now on (or no more) and may sleep: peers may not count on this process to look."""
+        """Record that an event loop's selector watches `fileno` and may sleep (or no longer): peers must then ring."""
         self._outside += 1 if sleeps else -1
         self._tell_of_outside()
 
     def _tell_of_outside(self) -> None:
-        """Say in the table whether a loop may sleep outside. A thread that reads, and perhaps sleeps, does so when it leaves."""
+        """Publish in the table whether a loop may sleep outside. If another thread reads, it does so when it leaves."""
         if self.closed or not self._reading.acquire(False):
             return
         # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
@@ -630,10 +629,10 @@ class Reactor:
         self._offer_reading()
 
     def _set_state(self, state: int) -> None:
-        """Set the state to AWAKE or DOZING: peers need not ring, unless a callback waits."""
+        """Set the state to AWAKE or DOZING (peers need not ring), unless a callback waits."""
         self._words[self._state_index] = DOZING if self._outside else state
-        # Invariant: the word is PARKED while a callback waits. It was not, for a moment, so its condition is read again. (One that comes
-        # after this has the word written after us.)
+        # Invariant: the state is PARKED while a callback waits. It was briefly something else, so the conditions are checked again. (A
+        # callback added after this check sets the state itself.)
         if self._polled:
             self._words[self._state_index] = PARKED
             fence()
@@ -652,8 +651,8 @@ class Reactor:
         active = True
         alarm = self._background_alarm
         while not self.closed and self.closed_descriptors.error is None:
-            # A reader that has slept for a tick needs no help until it leaves; it sees the flag then, or we see that it has left. One
-            # that comes and goes is not worth the wake-up that each of its leavings would cost.
+            # A reader that has slept for a tick needs no help until it leaves: it sees the flag then, or this thread sees that it has left.
+            # The wake-ups by a reader that comes and goes often would cost more than the ticks.
             self._dormant = not active
             if not (self.asleep and self._looked == self.activity):
                 self._dormant = False
@@ -686,7 +685,7 @@ class Reactor:
             finally:
                 self.asleep = False
                 self._set_state(AWAKE)
-            # The activity of its own callbacks, sending the next of a queue perhaps, is no sign that another thread is about to read.
+            # Activity of its own callbacks, such as sending the next of a queue, is no sign that another thread is about to read.
             if timeout == 0 or seen != polled:
                 return
             seen = self.activity
@@ -698,19 +697,19 @@ class Reactor:
         self._wake_all()
 
     def _wake_all(self) -> None:
-        """Have each thread that waits look again."""
+        """Make each waiting thread check again."""
         self.wake()
         for waiter in tuple(self._waiters):
             waiter.wake()
 
     @staticmethod
     def end_thread() -> None:
-        """End this thread, unless it is the main one."""
+        """Raise SystemExit in any thread but the main one."""
         if threading.current_thread() is not threading.main_thread():
             raise SystemExit
 
     def close(self) -> None:
-        """Stop everything; the calling thread must not be the reader. Closing twice is safe."""
+        """Stop everything. The calling thread must not be the reader. Idempotent."""
         if self.closed:
             return
         self.wake()
@@ -725,7 +724,7 @@ class Reactor:
             thread.join()
         for waiter in tuple(self._waiters):
             waiter.wake()
-        # A thread that reads has been woken and told that nothing follows; give it the time to leave.
+        # A reading thread has been woken and its wait resolved: give it time to leave.
         if self._reading.acquire(True, 5.0):
             self._reading.release()
         if is_broken:
@@ -736,12 +735,12 @@ class Reactor:
             acceptor.close()
 
     def abandon(self) -> None:
-        """In a forked child: let go of the parent's descriptors, without a message to anybody. Twice is safe: the child may fork as well.
+        """In a forked child: close the parent's descriptors without a message to any peer. Idempotent, since the child may fork as well.
 
-        Each is closed by what holds it, which knows then that it is closed: the number is another file's soon. Descriptors that others only
-        have watched here stay theirs.
+        Each holder closes its own descriptors and records that, since the numbers are reused. Descriptors that are only watched here
+        stay open.
         """
-        if self.closed:  # the session had ended, or this process has let go of it: the numbers may be somebody else's by now
+        if self.closed:  # the session had ended, or this was called before: the numbers may be reused
             return
         self.closed = True
         self._words = {}
@@ -763,7 +762,7 @@ class Reactor:
 
 
 def _never() -> bool:
-    """The predicate of a thread that is called back."""
+    """The predicate of a waiter that is called back."""
     return False
 
 
