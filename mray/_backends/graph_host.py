@@ -24,7 +24,7 @@ from mray._graph.caller.compiled import CompiledGraph
 from mray._graph.caller.copies import GraphCopy, end_copy, note_copier
 from mray._graph.caller.graph_loop import LoopWatcher
 from mray._graph.gpu_edges import SETTLING, GpuEdges
-from mray._graph.graph_messages import ATTACH, COPY, ENDED, READING, REPORT, VERBS
+from mray._graph.graph_messages import ATTACH, COPY, ENDED, READING, REPORT, STOP, VERBS
 from mray._ipc.connection import Connection
 from mray._ipc.limits import is_exhausted
 from mray._ipc.ring_loans import sweep_closed
@@ -137,6 +137,10 @@ class Host:
             try:
                 if verb == REPORT:
                     answer.set(self._state(payload))
+                elif verb == STOP and (self.reactor.is_amidst() or not self.service.is_its_thread()):
+                    self.service.leave(payload.decode())  # whose program the main thread may be running
+                    self.wake()
+                    answer.set(b"")
                 else:
                     answer.set(self.service.handle(verb, payload, self._worker.executor.actor.instance))
             except Exception as error:

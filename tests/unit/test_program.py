@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,11 +16,12 @@ import pytest
 from mray._channel.base import NOTHING, Failed
 from mray._channel.select import CUDA_IPC, SHM
 from mray._graph.actor.coroutines import event_loop
-from mray._graph.actor.loop import Program
+from mray._graph.actor.loop import GraphService, Program
 from mray._graph.channel_ends import ChannelEnds
 from mray._graph.compiler.compile import plan_graph
 from mray._graph.holes import Hole
 from mray._graph.plan import DIRECT, DRIVER, INPUT, PART, SPLIT, Argument, Assignment, Graph, Source, Step
+from mray._ipc.spin import AdaptiveSpinner
 from tests.inproc import InprocReader, InprocWriter
 from tests.unit.graphs import make_graph
 
@@ -130,6 +132,18 @@ def test_memory_of_a_ring_is_let_go_of_before_the_answer_and_a_tensor_of_a_devic
     del value
     world.run()
     assert found == order
+
+
+def test_a_graph_that_another_thread_leaves_is_left_before_the_next_program_runs() -> None:
+    world = World(make_graph(("a", (-1,))))
+    (program,) = world.programs
+    host: Any = SimpleNamespace(spinner=AdaptiveSpinner(0.0))
+    service = GraphService(host)
+    service._set_programs((program,))
+    service.leave("g")
+    assert not program.closed and service.is_active and service.ready()
+    service.run(lambda: True)
+    assert program.closed and not service.programs and not service.is_active
 
 
 def test_values_stay_inside_an_actor_and_cross_between_actors() -> None:

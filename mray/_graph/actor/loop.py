@@ -270,6 +270,7 @@ class GraphService:
         self._turns: tuple[tuple[Program, tuple[Program, ...]], ...] = ()
         #: The number of processes per core of the largest graph (see `mray._ipc.spin`).
         self._per_core = 0.0
+        #: Owners that have died, and ids of graphs to leave.
         self._gone: deque[str] = deque()
         #: Copies whose program a thread is creating -> their processes; a thread that does not find its own any more gives up.
         self._attaching: dict[str, str] = {}
@@ -370,12 +371,16 @@ class GraphService:
         """Make the main thread leave the graphs that a dead process has compiled. Any thread."""
         self._gone.append(process)
 
+    def leave(self, graph_id: str) -> None:
+        """Make the main thread leave a graph before it runs a program again. Any thread."""
+        self._gone.append(graph_id)
+
     def _leave_gone(self) -> None:
         while self._gone:
-            process = self._gone.popleft()
+            gone = self._gone.popleft()
             owners = [(program.assignment.graph_id, program.assignment.owner) for program in self._programs]
             for graph_id, owner in (*owners, *self._attaching.copy().items()):
-                if owner == process:
+                if gone in (owner, graph_id):
                     self._stop(graph_id)
 
     def close_all(self) -> None:
