@@ -4,7 +4,7 @@
     mapped                  received values, mapped copy-on-write: whose memory a value lies in, and how to pass it on
     layout, ring, slots     rings of slots in a segment: how graphs pass values
     ring_loans              what readers of a ring hold beside its slots, until they release it or exit
-    connection, reactor     framed messages over unix sockets; the event loop in which a process waits
+    connection, reactor     framed messages over unix sockets; the event loop in which a process waits (contract: waiting_place)
     ring_pair               two rings beside a busy connection: messages without system calls while both ends are awake
     listener, introductions acceptors of connections; connections that the node opens between two processes
     frames                  checks of a frame from an unknown sender before it is decoded

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class NoDoorbell(Doorbell):
-    """A doorbell that wakes nobody."""
+    """A doorbell that wakes nobody; a `Doorbell` since writers of rings take one."""
 
     __slots__ = ()
 

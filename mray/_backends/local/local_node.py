@@ -6,6 +6,7 @@ would, starts workers on simulated threads of their own, and ends them. No threa
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import itertools
 import sys
@@ -271,7 +272,7 @@ def _doing(worker: Worker) -> str:
     """A description of the running calls; "" when there is none."""
     if worker.groups.running:
         return ", ".join(call.name for call in worker.groups.running.values())
-    running = vars(worker.context)["running"]  # its attributes answer for the calling simulated thread
+    running = contextvars.Context().run(lambda: worker.context.running)  # not of the calling thread
     return "" if running is None else str(running.name or worker.executor.shown)
 
 

@@ -148,7 +148,7 @@ class LocalTransport:
 
 
 class NeverSpins(Spinner):
-    """A spinner that never spins: no other thread computes while one waits."""
+    """A spinner that never spins: no other thread computes while one waits. A `Spinner` since waits take one."""
 
     def __init__(self) -> None:
         AdaptiveSpinner.__init__(self, 0.0)

@@ -12,7 +12,8 @@
 A call is a record in `calls`; `arguments` packs its arguments, `actor_calls` has the queue of each actor, `leases` the workers that are
 leased for tasks, both as `mray._decide.caller` decides; `reconstruction` makes a lost value again by calling its task. `failed_calls` are
 remembered for listings; `announcements` and `unschedulable` log facts that no ref carries. `killing` ends actors; `call_context` is what
-running code may ask about its task. `wakeups` are doorbells across processes, `descriptors` the file descriptors that ring them.
+running code may ask about its task. `wakeups` are doorbells across processes (contract: `doorbells`), `descriptors` the file descriptors
+that ring them. `platform` names the seams that another engine replaces.
 
 ====================  ====================================================================================================
 call                  a task or a method call, as its caller remembers it until the reply has come

@@ -1,9 +1,10 @@
 """One process's connections to the node and to its peers: joining, messages, requests, and how each connection ends.
 
-`endpoint` joins a session and reads all messages; `dispatch` maps each message to its handler; `requests` are numbered and answered. A
-process has parts (`part`), which enter their handlers when they are made and are told in turn how connections end. When a process ends
-`ends` tells the parts that keep something for it, once, and `deaths` makes the errors for everything that waited for it: which process
-died, and how. A peer whose calls are waited for one by one, many in a row, is offered a ring pair (`mray._ipc.ring_pair`).
+`endpoint` joins a session and reads all messages, over the connections of a `transport`, natively `sockets`; `dispatch` maps each message
+to its handler; `requests` are numbered and answered. A process has parts (`part`), which enter their handlers when they are made and are
+told in turn how connections end. When a process ends `ends` tells the parts that keep something for it, once, and `deaths` makes the errors
+for everything that waited for it: which process died, and how. A peer whose calls are waited for one by one, many in a row, is offered a
+ring pair (`mray._ipc.ring_pair`).
 
 ====================  ====================================================================================================
 endpoint              one process's end of all its connections

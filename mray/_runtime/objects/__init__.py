@@ -1,8 +1,8 @@
 """The values of a process, and those that it borrows.
 
-`owner` writes values into segments and frees them; `borrowing` is the protocol between an owner and the processes that hold its refs: a
-`Ledger` on one side, a `Borrower` on the other (`mray._decide.caller`); `unhandled_errors` logs errors that the program never reads.
-Tensors that stay where they were made are behind a contract (`tensor_contract`), which `mray._gpu` fulfils.
+`owner` writes values into its `memory`, natively segments, and frees them; `borrowing` is the protocol between an owner and the processes
+that hold its refs: a `Ledger` on one side, a `Borrower` on the other (`mray._decide.caller`); `unhandled_errors` logs errors that the
+program never reads. Tensors that stay where they were made are behind a contract (`tensor_contract`), which `mray._gpu` fulfils.
 
 ====================  ====================================================================================================
 owner                 the process that made a ref: it keeps the value, or knows its segment, until the last ref is gone

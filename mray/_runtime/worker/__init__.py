@@ -4,8 +4,8 @@
 an `unpacker` for code and arguments, a `packer` for results and errors, and the `live_actor` that they share. Calls of an actor that run
 beside others belong to `concurrency_groups`: threads (`thread_group`) or coroutines (`loop_group`), behind the contract in
 `group_executor`. `stream_producer` sends the items of generators. `running` finds the call that running code belongs to; `exits` are the
-ways in which an actor ends itself. `devices` shows a task or actor its devices, `pinning` keeps it on its CPUs; `detached` are constructors
-of actors that outlive their creators.
+ways in which an actor ends itself. `own_process` is the process that a worker changes and ends: `devices` shows a task or actor its
+devices, `pinning` keeps it on its CPUs; `detached` are constructors of actors that outlive their creators.
 
 ====================  ====================================================================================================
 inbox                 messages for the main thread, in order of arrival
