@@ -332,7 +332,8 @@ class Executor:
         if hook is None:
             return
         limit = settings.ACTOR_GRACEFUL_SHUTDOWN_TIMEOUT_MS.get()
-        self._process.set_alarm(max(limit, 0) / 1000)
+        if limit > 0:
+            self._process.set_alarm(limit / 1000)
         hook()
         self._process.set_alarm(0)
 
