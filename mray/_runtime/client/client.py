@@ -78,7 +78,7 @@ class Client(Endpoint):
             "inline bytes": partial(held_objects.inline_bytes, self),
             "reconstructed": partial(reconstruction.rows, self),
             "object counts": count_objects,
-            "objects": partial(held_objects.rows, self),
+            "objects": partial(held_objects.rows, self, self.borrowing),
             "waits": self.objects.waits,
         }
         self.from_peers.on({m.ASK: self._on_ask}, {m.ASK: _fail_ask})

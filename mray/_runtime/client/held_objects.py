@@ -20,10 +20,11 @@ from mray._runtime.connections.part import Row, cut
 
 if TYPE_CHECKING:
     from mray._objects.ownership import Entry
-    from mray._runtime.client.client import Client
+    from mray._runtime.connections.endpoint import Endpoint
+    from mray._runtime.objects.borrowing import Borrowing
 
 
-def rows(client: Client) -> dict[str, Any]:
+def rows(client: Endpoint, borrowing: Borrowing) -> dict[str, Any]:
     """One row for each object that this process holds refs of, and for each actor that it holds handles of."""
     in_values: set[int] = set()
     in_calls: set[int] = set()
@@ -48,11 +49,11 @@ def rows(client: Client) -> dict[str, Any]:
             kind = "USED_BY_PENDING_TASK" if users & in_calls else "CAPTURED_IN_OBJECT" if users <= in_values else "LOCAL_REFERENCE"
             yield _object(object_id, held[0]._entry, kind, client.process)
 
-    handles = client.borrowing.held_actors()
+    handles = borrowing.held_actors()
     return cut(len(refs) + len(handles), chain(objects(), map(partial(_handle, client.process), handles)))
 
 
-def inline_bytes(client: Client) -> int:
+def inline_bytes(client: Endpoint) -> int:
     """The bytes of all small values that this process holds itself. Visits every object of the interpreter."""
     entries = [thing for thing in gc.get_objects() if type(thing) is client.entry]
     return sum(len(entry.payload) for entry in entries if entry.form not in (None, m.SEGMENT, m.TENSORS))
