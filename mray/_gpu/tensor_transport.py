@@ -137,6 +137,10 @@ class TensorStore(Part):
         self._client = client
         self._owner = client.owner
         self._borrowing = client.borrowing
+        of_borrowing, *others = client.ends.followers
+        client.ends.followers = (of_borrowing, self.process_ended, *others)
+        first, *rest = client.hangup_followers
+        client.hangup_followers = (first, self.connection_ended, *rest)
         if client.role == m.ROLE_DRIVER:
             forget_pickles()
         self._held: dict[bytes, Held] = {}
@@ -309,11 +313,11 @@ class TensorStore(Part):
             self._kept.returned(connection, object_id)
             self.drop(object_id)
 
-    def hung_up(self, connection: Connection, error: Exception | None, unread: bool) -> None:
+    def connection_ended(self, connection: Connection, error: Exception | None, unread: bool) -> None:
         """Close the memory of the holder at the other end."""
         self._loans.hung_up(connection)
 
-    def ended(self, end: Ended) -> None:
+    def process_ended(self, end: Ended) -> None:
         """Drop the tensors that were held for a process that has died."""
         for object_id in self._kept.ended(end.process):
             self.drop(object_id)

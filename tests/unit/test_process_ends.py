@@ -47,6 +47,16 @@ def test_an_end_is_told_once_and_at_once_where_it_is_known():
     assert told == [KILLED, KILLED]
 
 
+def test_followers_are_called_in_order_with_each_end_once_its_last_messages_were_read():
+    told: list[tuple[str, Ended]] = []
+    known = Ends()
+    known.followers = (lambda end: told.append(("first", end)), lambda end: told.append(("second", end)))
+    known.tell(KILLED)
+    assert told == []
+    known.settle(KILLED)
+    assert told == [("first", KILLED), ("second", KILLED)]
+
+
 def test_who_has_ended_its_wait_is_not_told():
     told: list[Ended] = []
     known = Ends()
@@ -238,7 +248,6 @@ def test_a_process_whose_conversation_breaks_goes_on_ringing_and_a_dead_one_does
     monkeypatch.setattr(wakeups, "Relay", lambda name, _wake: SimpleNamespace(end=lambda: ended.append(name)))
     endpoint.facts = {"session": "0123"}
     part = Wakeups(endpoint)
-    endpoint.parts = (part,)
     name = f"{segment_prefix('0123')}8c62cb31-1"
     part._be_rung_by("8c62cb31", name)
     with endpoint.lock:

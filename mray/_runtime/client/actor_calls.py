@@ -293,7 +293,7 @@ class ActorCallers(Part, dict[bytes, ActorCaller]):
         if caller is not None:
             caller.on_state(state, process, incarnation, None if cause is None else Cause(*cause))
 
-    def hung_up(self, connection: Connection, error: Exception | None, unread: bool) -> None:
+    def connection_ended(self, connection: Connection, error: Exception | None, unread: bool) -> None:
         """Fail the queues of actors at the other end of a connection that broke, although the process lives."""
         if error is not None and (unread or self.client.fatal is None):
             for caller in list(self.values()):

@@ -59,6 +59,16 @@ class Client(Endpoint):
         self.cancelling = Cancelling(self.owner, self.arguments, self.leases, self.actors)
         self.replies = Replies(self.owner, self.borrowing, lambda: self.tensors, unhandled)
         self.objects = Objects(self.owner, self.borrowing, lambda: self.tensors, self.cancelling, unhandled)
+        # Borrowers' entries go first; calls fail before the queues that they came from.
+        self.ends.followers = (self.borrowing.process_ended, self.owner.process_ended, self.requests.process_ended)
+        self.hangup_followers = (
+            self.borrowing.connection_ended,
+            self.owner.connection_ended,
+            self.requests.connection_ended,
+            self.replies.connection_ended,
+            self.actors.connection_ended,
+            self.leases.connection_ended,
+        )
         self.wakeups = platform.wakeups(self)
         self.parts = (
             self.borrowing,

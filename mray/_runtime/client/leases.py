@@ -380,7 +380,7 @@ class LeasePools(Part):
                     self.client.reactor.post_later(connection)
 
     # ------------------------------------------------------------------------------------ connections
-    def hung_up(self, connection: Connection, error: Exception | None, unread: bool) -> None:
+    def connection_ended(self, connection: Connection, error: Exception | None, unread: bool) -> None:
         """Return the lease of a worker that lives and has read no message of a connection, and push its tasks elsewhere."""
         if unread and connection.peer.lease is not None:
             pool, lease = connection.peer.lease

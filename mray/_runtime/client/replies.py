@@ -114,7 +114,7 @@ class Replies(Part):
             except Exception as error:
                 raise lost_call(call, "ATTEMPT", error) from None
 
-    def hung_up(self, connection: Connection, error: Exception | None, unread: bool) -> None:
+    def connection_ended(self, connection: Connection, error: Exception | None, unread: bool) -> None:
         """Fail the calls over a connection that broke, although the process at the other end lives."""
         if error is not None and (unread or self._client.fatal is None):
             calls = list(connection.calls.values())

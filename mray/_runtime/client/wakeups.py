@@ -34,6 +34,7 @@ class Wakeups(Doorbells):
 
     def __init__(self, client: Endpoint) -> None:
         self._client = client
+        client.ends.followers += (self.process_ended,)
         self.descriptors = Descriptors(client, self._answer)
         self._own: Doorbell | None = None
         self._others: dict[str, Doorbell] = {}
@@ -148,7 +149,7 @@ class Wakeups(Doorbells):
         for relay in relays:
             relay.join()
 
-    def ended(self, end: Ended) -> None:
+    def process_ended(self, end: Ended) -> None:
         """Let go of the doorbell of a dead process, and be rung by it no more. Rings that it reads keep theirs until they are closed."""
         self._others.pop(end.process, None)
         for relay in self._relays.pop(end.process, ()):

@@ -12,7 +12,7 @@ How a connection ends::
 
 A hang-up with an error is no death that the node would report: each end fails its own waiters for messages of that connection. One
 without an error ends what belongs to the connection; who waits for the process waits for the node's word. Each end is handled here, once;
-its `parts` are told of it, and `Ends` tells those that keep something for that process, and no other.
+`hangup_followers` and `Ends` call the parts that are concerned.
 
 When a handler fails, a message that asks for an answer gets the error as its answer, a message that is an answer fails its waiter
 (`Dispatch.failures`), and everything else goes on. After any other message the connection ends, and every call made over it fails.
@@ -108,6 +108,11 @@ class Endpoint:
         self.requests = Requests(self.ends)
         #: See `Part`; the process's own class says which.
         self.parts: tuple[Part, ...] = (self.requests,)
+        self.ends.followers = (self.requests.process_ended,)
+        #: Release, in this order, what belongs to a connection that has ended. Arguments: the connection; why the other end reads no more
+        #: although its process lives, with which all waiters for answers over the connection fail; and whether the other end had no
+        #: descriptor for this process and has read no message of it.
+        self.hangup_followers: tuple[Callable[[Connection, Exception | None, bool], None], ...] = (self.requests.connection_ended,)
         #: The class of this session's entries: entries of other sessions have another one.
         self.entry = entry
         #: See `Transport`.
@@ -287,7 +292,7 @@ class Endpoint:
             self._hung_up(connection, error, unread=False)
             end = self.ends.of(connection.process)
             if end is not None:  # the dead had called, and its call comes behind the node's word
-                self._ended(end)
+                self.ends.settle(end)
 
     def _on_refused(self, connection: Connection, number: int, text: str) -> None:
         """REFUSED: the other process lives and hangs up. Later calls connect again, and are refused again or find it mended."""
@@ -307,7 +312,7 @@ class Endpoint:
         if connection is not None and not connection.closed:
             connection.read_rest()
             connection.hang_up()  # a child that it left behind may hold the other end
-        self._ended(end)
+        self.ends.settle(end)
         if made:
             for part in self.parts:
                 part.bequeathed(made)
@@ -353,12 +358,8 @@ class Endpoint:
             node.hang_up()
 
     def _hung_up(self, connection: Connection, error: Exception | None, *, unread: bool) -> None:
-        for part in self.parts:
-            part.hung_up(connection, error, unread)
-
-    def _ended(self, end: Ended) -> None:
-        for part in self.parts:
-            part.ended(end)
+        for follow in self.hangup_followers:
+            follow(connection, error, unread)
 
     def hang_up(self) -> None:
         """Leave the session. All waiters have failed, and no thread reads any more."""

@@ -52,6 +52,8 @@ class Ends:
         self._ended: dict[str, tuple[Any, ...]] = {}
         self._breaks: dict[str, Exception] = {}
         self._callbacks: dict[str, dict[Callback, None]] = {}
+        #: Release, in this order, what belongs to any process that has ended, and fail all waiters for it. They may be called again for it.
+        self.followers: tuple[Callback, ...] = ()
 
     def of(self, process: str) -> Ended | None:
         """The end of a process; None as long as the node has not told it, and for one that ended before this process was there."""
@@ -69,6 +71,11 @@ class Ends:
             return nothing
         self._callbacks.setdefault(process, {})[callback] = None
         return partial(self._forget, process, callback)
+
+    def settle(self, end: Ended) -> None:
+        """Call the followers: the last messages of the process were read."""
+        for follow in self.followers:
+            follow(end)
 
     def _forget(self, process: str, callback: Callback) -> None:
         """Any thread, also a finalizer: what `then` is about to add to stays where it is, though it may be empty."""

@@ -1,19 +1,14 @@
-"""`Part`: a part of a process, as far as its connections have something to tell it.
+"""`Part`: a part of a process, as far as the course of its session concerns it.
 
-A process has its parts in one tuple (`Endpoint.parts`), and tells each of them in that order of what its connections bring; what fails or
-ends everything is told in the reverse order.
+A process has its parts in one tuple (`Endpoint.parts`), and calls each of them in that order; when everything fails or ends, in the reverse
+order. The ends of single processes and connections have followers of their own (`Ends.followers`, `Endpoint.hangup_followers`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from mray._ipc.connection import Connection
-    from mray._runtime.connections.ends import Ended
-
+from typing import Any
 
 #: A row about one call, object or wait: builtin values.
 Row = dict[str, Any]
@@ -31,14 +26,6 @@ class Part:
 
     def joined(self, facts: dict[str, Any]) -> None:
         """The node has admitted this process to the session of these facts."""
-
-    def hung_up(self, connection: Connection, error: Exception | None, unread: bool) -> None:
-        """Let go of what belongs to a connection. `error`: why the other end reads no more although its process lives; all waiters for
-        answers over the connection fail with it. `unread`: the other end had no descriptor for this process, and has read no message of it.
-        """
-
-    def ended(self, end: Ended) -> None:
-        """Let go of what belongs to a process that has ended, and fail all waiters for it."""
 
     def bequeathed(self, segments: Sequence[str]) -> None:
         """Take note of segments that a process which has ended had made for this one."""

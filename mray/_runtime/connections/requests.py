@@ -98,13 +98,13 @@ class Requests(Part):
         for number in [number for number, waiting in self._waiting.items() if waiting is answer]:
             del self._waiting[number]
 
-    def hung_up(self, connection: Connection, error: Exception | None, unread: bool) -> None:
+    def connection_ended(self, connection: Connection, error: Exception | None, unread: bool) -> None:
         """Without an error the end of the process follows, and fails them."""
         if error is not None:
             for number in [number for number, answer in self._waiting.items() if answer.connection is connection]:
                 self.settle(number, None, error)
 
-    def ended(self, end: Ended) -> None:
+    def process_ended(self, end: Ended) -> None:
         for number in [number for number, answer in self._waiting.items() if answer.connection.process == end.process]:
             self.settle(number, None, self._ends.owner_error(end.process))
 

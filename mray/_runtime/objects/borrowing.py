@@ -384,12 +384,12 @@ class Borrowing(Part):
             self._follow(self.borrower.handles_gone(actor_id))
 
     # ------------------------------------------------------------------------------------ ends
-    def hung_up(self, connection: Connection, error: Exception | None, unread: bool) -> None:
+    def connection_ended(self, connection: Connection, error: Exception | None, unread: bool) -> None:
         """Fail entries that a process owns which lives and cannot be reached; it keeps its borrows."""
         if error is not None:
             self._follow(self.borrower.broke(connection.process, error))
 
-    def ended(self, end: Ended) -> None:
+    def process_ended(self, end: Ended) -> None:
         """Return the borrows of a process that has died, and fail entries that it owned."""
         self._owner.segments.expose(entry.payload[0] for entry in self.lent.ended(end.process) if entry.form == m.SEGMENT)
         self.pins.ended(end.process)

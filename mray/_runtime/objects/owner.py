@@ -155,7 +155,7 @@ class Owner(Part):
         return removed_error(place, object_id)
 
     # ------------------------------------------------------------------------------------ ends
-    def ended(self, end: Ended) -> None:
+    def process_ended(self, end: Ended) -> None:
         """Let go of memory that this process has made for another one."""
         if end.process in self._others:
             self._others.remove(end.process)
@@ -164,7 +164,7 @@ class Owner(Part):
     def bequeathed(self, segments: Sequence[str]) -> None:
         self.client.reactor.defer(partial(self.segments.discard_unclaimed, segments))
 
-    def hung_up(self, connection: Connection, error: Exception | None, unread: bool) -> None:
+    def connection_ended(self, connection: Connection, error: Exception | None, unread: bool) -> None:
         """Remove the segments that were to be freed at the other end of a connection, unless it has read no message."""
         if not unread:
             for name in connection.peer.freed:
