@@ -18,12 +18,12 @@ from mray._graph.plan import Plan, Route
 
 logger = logging.getLogger(__name__)
 
-#: The default file of the schedule: Ray's name.
+#: The default file of the schedule, as in Ray.
 SCHEDULE = "compiled_graph_schedule"
 
 
 class PlanArtist(Artist, Protocol):
-    """Draws compiled graphs, too. `names`: the class of each actor, by the actor's id; `statistics`: the measures."""
+    """Also draws compiled graphs. `names`: the class of each actor, by the actor's id; `statistics`: the measures."""
 
     def visualize(
         self,
@@ -35,18 +35,18 @@ class PlanArtist(Artist, Protocol):
         with_channels: bool,
         statistics: Mapping[str, Any] | None,
     ) -> str:
-        """As `Depicted.visualize`."""
+        """See `Depicted.visualize`."""
 
     def visualize_schedule(
         self, plan: Plan, names: Mapping[str, str], filename: str, executions: int = 1, statistics: Mapping[str, Any] | None = None
     ) -> str:
-        """As `Depicted.visualize_schedule`."""
+        """See `Depicted.visualize_schedule`."""
 
     def plan_svg(self, plan: Plan, names: Mapping[str, str]) -> str:
         """The picture as SVG."""
 
     def plain_svg(self, plan: Plan, names: Mapping[str, str]) -> str:
-        """The same, however many programs are installed: with the numbers of channels at its edges."""
+        """The same whether or not the program ``dot`` is installed, with the numbers of channels at its edges."""
 
 
 def plan_artist() -> PlanArtist:
@@ -78,23 +78,23 @@ class Depicted(ABC):
         ``"mermaid"`` (``.mmd``), ``"dot"`` and ``"ascii"`` need nothing; ``"png"``, ``"pdf"`` and others need the program ``dot``, and
         ``"svg"`` is plainer without it. ``"ascii"`` writes no file and ``"mermaid"`` one, and both return their own text. `view` opens
         the picture, or prints the characters. `channel_details` describes on each edge the channel that carries it; `statistics` shows
-        measures, in boxes and beside edges, and marks the bottleneck. Raises ImportError when ``dot`` is not installed, ValueError for an
-        unknown format, OSError for a file that cannot be written.
+        measures in boxes and beside edges, and marks the bottleneck. Raises ImportError if ``dot`` is required and not installed,
+        ValueError for an unknown format, OSError if a file cannot be written.
         """
         measured = self.statistics() if statistics else None
         return plan_artist().visualize(self._plan, self.participants.classes, filename, format, view, channel_details, measured)
 
     def visualize_schedule(self, filename: str = SCHEDULE, executions: int = 1, statistics: bool = False) -> str:
-        """Write the operations of each actor in so many executions as a trace, ``filename.json``, and return its path.
+        """Write the operations of each actor in the given number of executions as a trace, ``filename.json``, and return its path.
 
         https://ui.perfetto.dev shows it. With `statistics` calls have their measured lengths; without, only the order is meaningful.
-        Raises ValueError for less than one execution, OSError for a file that cannot be written.
+        ValueError for less than one execution, OSError if the file cannot be written.
         """
         measured = self.statistics() if statistics else None
         return plan_artist().visualize_schedule(self._plan, self.participants.classes, filename, executions, measured)
 
     def get_channel_details(self, channel: Route | None, downstream_actor_id: str) -> str:
-        """A description of the transport of a channel to an actor, by its id in hexadecimal; ``""`` is the driver."""
+        """Describe the transport of a channel to an actor, given by its id in hexadecimal; ``""`` is the driver."""
         return channel_details(self._plan, channel, downstream_actor_id)
 
     def _repr_svg_(self) -> str:
@@ -105,9 +105,9 @@ class Depicted(ABC):
 
 
 def draw_schedule_if_asked(plan: Plan, names: Mapping[str, str]) -> None:
-    """Write the schedule into the current directory where ``RAY_CGRAPH_VISUALIZE_SCHEDULE`` is set.
+    """Write the schedule into the current directory if ``RAY_CGRAPH_VISUALIZE_SCHEDULE`` is set.
 
-    A file that cannot be written is a warning, and no reason not to run.
+    A file that cannot be written is only a warning.
     """
     if not CGRAPH_VISUALIZE_SCHEDULE.get():
         return

@@ -1,15 +1,15 @@
-"""The requests that processes make to each other about compiled graphs.
+"""The requests between processes about compiled graphs.
 
-A request is a verb of this table and a payload of bytes; its answer is bytes, or the exception that the other side raised
-(`mray._graph.host.GraphHost.request`). A verb is declared with the thread that answers it; its comment says from whom to whom it goes, with
-which payload, and for which answer. Payloads and answers are pickled; a graph id alone is encoded text.
+A request is a verb of this table and a payload of bytes; its answer is bytes, or the exception that the other process raised
+(`mray._graph.host.GraphHost.request`). A verb is declared with the thread that answers it; its comment gives sender, receiver, payload
+and answer. Payloads and answers are pickled; a graph id alone is encoded text.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: The main thread of the process that is asked, which a method may keep busy; the thread that reads, immediately; a thread of its own.
+#: The receiver's main thread, which a method may keep busy; its reading thread, immediately; a new thread.
 MAIN, READING, OWN = "main thread", "reading thread", "thread of its own"
 
 #: Every verb, with the thread that answers it.
@@ -26,9 +26,9 @@ def _verb(verb: str, answered_by: str, /) -> str:
 ALLOCATE = _verb("allocate", MAIN)
 #: From the caller to an actor: graph id -> b"" or LENT.
 STOP = _verb("stop", MAIN)
-#: The answer of an actor that keeps values which it has passed on: it checks again at TRIM, once the others have left, too.
+#: The answer of an actor that retains values which it passed on: it checks again at TRIM, when the others have left too.
 LENT = b"lent"
-#: From the caller to an actor: free the memory of closed edges, of devices and of values that were passed on: b"" -> b"".
+#: From the caller to an actor: free the memory of closed edges, on devices and of values that were passed on: b"" -> b"".
 TRIM = _verb("trim", MAIN)
 #: From the compiler to an actor: uuids of devices -> Site.
 SITE = _verb("site", MAIN)
@@ -52,21 +52,21 @@ UNPROFILE = _verb("unprofile", MAIN)
 #: The same, while the main thread is busy.
 UNPROFILE_NOW = _verb("unprofile now", READING)
 
-#: From a process that makes a copy of a graph to the one that compiled it: graph id -> b"".
+#: From a process that creates a copy of a graph to its owner: graph id -> b"".
 COPY = _verb("copy", READING)
-#: From a process that makes a copy of a graph to an actor, for channels of its own: Assignment -> b"".
+#: From a process that creates a copy of a graph to an actor, for its own channels: Assignment -> b"".
 ATTACH = _verb("attach", OWN)
-#: From the process that compiled a graph to one that has a copy of it: graph id, pickled error or b"" -> b"".
+#: From the owner of a graph to a process with a copy of it: graph id, pickled error or b"" -> b"".
 ENDED = _verb("ended", READING)
 
 
 @dataclass(frozen=True)
 class ProgramState:
-    """An actor's place in its program of one graph."""
+    """An actor's position in its program of one graph."""
 
     pid: int
     executions: int
-    #: Index into the actor's operations: the one that runs, or the one that would block.
+    #: Index of the actor's operation that runs or would block.
     place: int
     #: The channels whose messages it waits for there.
     missing: tuple[int, ...]
@@ -80,11 +80,11 @@ class ProfileRequest:
     """A profile's request to an actor."""
 
     graph_id: str
-    #: Identifies the profile: a late request to end one must not end the next one.
+    #: Identifies the profile, so that a late request to end one does not end the next.
     token: str
-    #: Spans that each process keeps at most.
+    #: The most spans that each process stores.
     limit: int
-    #: Spans of ordinary calls, too.
+    #: Also record spans of ordinary calls.
     calls: bool
     #: Run the torch profiler meanwhile.
     torch: bool

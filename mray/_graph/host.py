@@ -24,7 +24,7 @@ class Pending(Waitable, Protocol):
     """A request on its way to another process."""
 
     def result(self) -> bytes:
-        """The answer; raises what the other side raised, or ActorDiedError when it died. Call when `ready`."""
+        """The answer, once `ready`; raises what the other process raised, or ActorDiedError if it died."""
 
 
 class Service(Protocol):
@@ -37,67 +37,67 @@ class Service(Protocol):
         """Whether `run` would make progress."""
 
     def run(self, pending: Callable[[], object]) -> bool:
-        """Run every program until all are blocked, or until `pending()`; whether any made progress."""
+        """Run every program until all are blocked, or until `pending()`; returns whether any made progress."""
 
 
 class GraphHost(GroupHost, Protocol):
-    """One process of a session, as graphs see it; what groups need of it, too, is said in the base."""
+    """One process of a session, as graphs see it; the base has the part that groups need too."""
 
     reactor: WaitingPlace
     spinner: Spinner
-    #: The compiled graphs of this process that are not torn down; the end of the session ends them.
+    #: This process's compiled graphs that are not torn down; the end of the session ends them.
     graphs: weakref.WeakSet[Any]
 
     #: The class of the graphs of this process.
     graph_kind: type[Any]
-    #: By id, the graphs of other processes that this one holds (`mray._graph.caller.copies`).
+    #: By id, the copies of other processes' graphs (`mray._graph.caller.copies`).
     copies: weakref.WeakValueDictionary[str, Any]
 
     #: event loop -> its `mray._graph.caller.graph_loop.LoopWatcher`.
     loop_watchers: weakref.WeakKeyDictionary[Any, Any]
 
     def gpus(self) -> GpuEdges:
-        """The GPUs of this process; asking has the process load what uses them."""
+        """The GPUs of this process; loads the modules that use them."""
 
     def settle_gpus(self, patience: float) -> None:
-        """`GpuEdges.settle`, where this process has used its GPUs."""
+        """Call `GpuEdges.settle` if this process has used its GPUs."""
 
     @property
     def service(self) -> Service | None:
         """Runs the programs of the actor in this process; None in a driver."""
 
     def fetch(self, refs: Sequence[ObjectRef]) -> Callable[[], int]:
-        """Begin to fetch the values of these objects; the function says how many are here, at some nanoseconds for each."""
+        """Begin to fetch these objects; the returned function counts those that have arrived, cheaply enough for polling."""
 
     def is_ready(self, ref: ObjectRef) -> bool:
-        """Whether the value of an object is here."""
+        """Whether the value of an object is in this process."""
 
     def ask_node(self, what: str, *arguments: Any) -> Any:
-        """The node's answer to a question (QUERY); waits for it."""
+        """Query the node and wait for its answer."""
 
     def actor_process(self, actor: str) -> str:
-        """The process an actor lives in; waits until it does. Raises ActorDiedError."""
+        """The process of an actor; waits until it lives. ActorDiedError if it never will."""
 
     def death_of(self, actor: str, process: str) -> Exception | None:
-        """The error for which this process of an actor has ended; None: it lives. Waits until it has answered, or its end is known."""
+        """The error with which this process of an actor ended, or None if it lives. Waits until it has answered, or its end is known."""
 
     def request(self, process: str, verb: str, payload: bytes) -> Pending:
-        """Have the service of a process `handle` something; returns at once. In this process, it is handled before returning."""
+        """Send a request to the service of a process, without waiting. A request to this process is handled before this returns."""
 
     def group_doorbell(self, key: str, doorbells: Sequence[Doorbell]) -> GroupDoorbell | None:
-        """One doorbell for all readers of a ring that this process writes; None: ring them one by one. Ended by `end_group_doorbell`."""
+        """One doorbell for all readers of a ring that this process writes, until `end_group_doorbell`; None: ring them one by one."""
 
     def join_group_doorbell(self, writer: str, key: str) -> Callable[[], None]:
-        """Wait, as a reader of such a ring, for its doorbell too, until the returned function is called."""
+        """As a reader of such a ring, also wait for its doorbell, until the returned function is called."""
 
     def end_group_doorbell(self, key: str) -> None:
-        """Close the doorbell of a ring that was closed."""
+        """Close the doorbell of a closed ring."""
 
     def look_at_calls(self, who: str, on: bool) -> dict[str, Any] | None:
-        """Record spans of this process's ordinary calls while any caller (`who`) has them on; returns the spans when one turns them off."""
+        """Turn spans of this process's ordinary calls on or off for the caller `who`; turning them off returns the spans."""
 
     def kill_actors(self, actors: Sequence[str]) -> None:
-        """End these actors for good."""
+        """Kill these actors without a restart."""
 
 
 def weakly(method: Callable[..., object], *facts: object) -> Callable[[Exception], None]:
@@ -113,10 +113,9 @@ def weakly(method: Callable[..., object], *facts: object) -> Callable[[Exception
 
 
 def raise_death(host: GraphHost, processes: Mapping[str, str], error: Exception) -> None:
-    """Raise the cause of death of one of these actors, if one is dead; `error` is how its death showed here, or in another actor.
+    """Raise the cause of death of one of these actors (id -> process), if one is dead.
 
-    A death shows itself as a socket that is not there, or as a request without an answer. `processes`: by the
-    actor's id.
+    `error` is how the death showed here or in another actor, such as a missing socket or a request without an answer.
     """
     for actor, process in processes.items():
         death = host.death_of(actor, process)

@@ -1,10 +1,10 @@
-"""The channels and workers that a compiled graph has made: how they come to be, and how it gives them back.
+"""The channels and workers of a compiled graph: their creation and release.
 
     caller                                          each actor
     make: create the segment, format all rings
-    request ALLOCATE (of a copy ATTACH) ----------> open the ends, compile the program
+    request ALLOCATE (of a copy ATTACH) ----------> open the endpoints, compile the program
     once all have answered <----------------------- done, or the exception
-    unlink the segment's name; open the own ends
+    unlink the segment's name; open its endpoints
 
 In the process that compiled the graph, and in one that has a copy of it (`mray._graph.caller.copies`).
 """
@@ -37,10 +37,10 @@ _NONE: Mapping[str, tuple[int, bytes]] = {}
 
 
 class Allocation:
-    """The channels and workers that a compiled graph has made.
+    """The channels and workers of a compiled graph.
 
-    `actors`: endpoint -> the id of the actor that runs it; `processes`: where these live; `workers`: the handles of workers that were
-    leased for functions; `keep`: objects that must live as long as the graph, such as refs among its constants.
+    `actors`: endpoint -> the id of the actor that runs it; `processes`: endpoint -> the actor's process; `workers`: handles of the
+    workers leased for functions; `keep`: objects that must live as long as the graph, such as refs among its constants.
     """
 
     def __init__(
@@ -57,25 +57,25 @@ class Allocation:
         self.actors = actors
         self._workers = {} if workers is None else workers
         self._keep = keep
-        #: The functions that end the watches over the actors and the copiers.
+        #: Cancel functions of the watches on actors and copiers.
         self._watches: list[Cancel] = []
         self.processes = {DRIVER: host.process, **processes}
-        #: The processes that have had a copy of the graph.
+        #: Living processes that have a copy of the graph.
         self._copiers: set[str] = set()
         self._segment: Segment | None = None
         self.process_count = len(set(self.processes.values()))
         self.prefix = f"{host.prefix}g{plan.graph_id[:16]}-"
         self.ends = ChannelEnds()
-        #: By endpoint, the answers of actors that were asked to leave.
+        #: By endpoint, the pending answers of actors that were asked to leave.
         self._left: dict[str, Pending] = {}
         torch = os.path.join(os.getcwd(), FOLDER) if not plan.copy_of and settings.CGRAPH_TORCH_PROFILING.get() else ""
         self.profilers = Profilers(torch, settings.CGRAPH_NVTX_PROFILING.get())
 
     def make(self, constants: Mapping[str, tuple[int, bytes]] = _NONE, invited: Sequence[Invitation] = ()) -> None:
-        """Make the channels and programs, on all actors at once; leaves nothing behind if it raises. `stop` and `release` undo it.
+        """Create the channels and programs, on all actors concurrently, and wait for the actors. `stop` and `release` undo it.
 
-        `constants`: a serialized list for each endpoint, which a copy does without; `invited`: the graph's communicators. Waits for the
-        actors.
+        `constants`: a serialized list for each endpoint (none for a copy); `invited`: the graph's communicators. Everything is released
+        if it raises.
         """
         try:
             parts = self._ask(constants, invited)
@@ -92,7 +92,7 @@ class Allocation:
             raise
 
     def _ask(self, constants: Mapping[str, tuple[int, bytes]], invited: Sequence[Invitation]) -> list[Pending]:
-        """Make the segment, and ask every actor for its part."""
+        """Create the segment and send each actor its part."""
         plan = self.plan
         try:
             segment = self._segment = Segment.create(self.prefix, plan.size, offer=True)
@@ -110,7 +110,7 @@ class Allocation:
         return pendings
 
     def _open(self, pendings: Sequence[Pending]) -> None:
-        """Open the own ends, once all actors have answered; raises what an actor has raised."""
+        """Open this process's endpoints once all actors have answered; raises what an actor raised."""
         assert self._segment is not None
         for pending in pendings:
             pending.result()
@@ -153,14 +153,14 @@ class Allocation:
         self._watches = [self.host.then(actor, tell, doing=self.plan.part_of(endpoint)) for endpoint, actor in self.actors.items()]
 
     def end(self) -> None:
-        """Give everything back without waiting."""
+        """Release everything without waiting."""
         self.stop()
         self.end_workers()
         self.release()
 
     @contextlib.contextmanager
     def until_owned(self) -> Iterator[None]:
-        """Around the making of the graph, whose end ends it: `end` when that fails."""
+        """Call `end` if the body, which creates the graph, fails."""
         try:
             yield
         except BaseException:
@@ -168,9 +168,9 @@ class Allocation:
             raise
 
     def stop(self, error: Exception | None = None) -> list[Pending]:
-        """Ask the actors to leave the graph; does not wait. Dead actors count as having left.
+        """Ask the actors to leave the graph, without waiting for the returned answers. Dead actors are skipped.
 
-        Processes that have a copy are told that it has ended: by this error, or in order.
+        Processes with a copy are notified that it has ended: by `error`, or in order.
         """
         graph_id = self.plan.graph_id.encode()
         for endpoint in self.actors:
@@ -183,7 +183,7 @@ class Allocation:
         return list(self._left.values())
 
     def note_copier(self, process: str) -> None:
-        """A process makes a copy of the graph; it is told of the end for as long as it lives."""
+        """Record a process that creates a copy of the graph; it is notified of the end while it lives."""
         if process not in self._copiers:
             self._copiers.add(process)
             self._watches.append(self.host.then("", weakly(self._forget_copier, process), process=process))
@@ -192,14 +192,14 @@ class Allocation:
         self._copiers.discard(process)
 
     def end_workers(self) -> None:
-        """Give the workers of the graph's functions back. Idempotent."""
+        """Release the workers of the graph's functions. Idempotent."""
         # They are actors, and these are their only handles.
         self._workers.clear()
 
     def release(self, patience: float = 0.0) -> None:
-        """Close the own ends and remove every name. Idempotent.
+        """Close this process's endpoints and remove every name. Idempotent.
 
-        Where tensors were in memory of devices, waits so many seconds at most until that is given back.
+        If tensors were in device memory, waits up to `patience` seconds until that is released.
         """
         while self._watches:
             self._watches.pop()()
@@ -212,7 +212,7 @@ class Allocation:
         lending = [channel for channel in self.plan.channels if channel.transport in DEVICE]
         trimmed = {endpoint for channel in lending for endpoint in (channel.writer, *channel.readers)} - {DRIVER}
         trimmed.update(endpoint for endpoint, pending in self._left.items() if _lent(pending))
-        # Not before: the last process to close an end frees the memory of the others.
+        # Last: the last process that closes an endpoint frees the memory of the others.
         for endpoint in trimmed:
             with contextlib.suppress(Exception):
                 self.host.request(self.processes[endpoint], TRIM, b"")
@@ -221,7 +221,7 @@ class Allocation:
 
 
 def _lent(pending: Pending) -> bool:
-    """Whether an actor has left the graph and keeps values for others that it had passed on to them."""
+    """Whether an actor has left the graph and retains values that it passed on to others."""
     try:
         return pending.ready() and pending.result() == LENT
     except Exception:  # dead

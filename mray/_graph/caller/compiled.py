@@ -1,4 +1,4 @@
-"""A compiled graph in the hands of a process that executes it: `Executions` with futures and streams, pictures, measures and profiles."""
+"""A compiled graph in a process that executes it: `Executions` with futures, streams, pictures, statistics and profiles."""
 
 from __future__ import annotations
 
@@ -43,14 +43,16 @@ class CompiledGraph(Executions, Depicted):
         #: actor id -> its handle.
         self._handles = handles or {}
         names = names or {actor: str(handle.__actor_outline__().class_name) for actor, handle in self._handles.items()}
-        #: The running profile, and the measures of the latest one that has ended.
+        #: The running profile; the measures of the latest one that has ended.
         self._profile: Profile | None = None
         self._measured: Digest | None = None
         super().__init__(host, plan, made, limits, names)
 
     # ------------------------------------------------------------------------------------ asyncio
     async def execute_async(self, /, *args: Any, **kwargs: Any) -> CompiledDAGFuture | list[CompiledDAGFuture]:
-        """As `execute`, for graphs compiled with ``enable_asyncio=True``: a future, or a list of them, to be awaited in any event loop."""
+        """Like `execute`, for graphs compiled with ``enable_asyncio=True``: a future, or a list of them, to be awaited in any event
+        loop.
+        """
         if not self.limits.enable_asyncio:
             raise ValueError("Use execute if enable_asyncio=False")
         value = self._input.value(args, kwargs)
@@ -60,10 +62,10 @@ class CompiledGraph(Executions, Depicted):
         return self._futures(index)
 
     def stream(self, inputs: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
-        """``async for value in graph.stream(inputs)``: execute the graph with each input, and give the results in the order of the inputs.
+        """``async for value in graph.stream(inputs)``: execute the graph with each input and yield the results in input order.
 
-        `inputs` may be asynchronous. As many executions are in flight as the graph allows; the next input is asked for when there is room.
-        A method's exception is raised in its turn and ends the stream; executions that are in flight then are dropped.
+        `inputs` may be asynchronous. As many executions are in flight as the graph allows; the next input is taken when there is room.
+        A method's exception is raised in its turn and ends the stream; executions in flight are then dropped.
         """
         if not self.limits.enable_asyncio:
             raise ValueError("Use execute if enable_asyncio=False")
@@ -73,7 +75,7 @@ class CompiledGraph(Executions, Depicted):
         flying: deque[CompiledDAGFuture | list[CompiledDAGFuture]] = deque()
         async for item in each_of(inputs):
             value = self._input.value((item,), {})
-            # Results of executions in flight are read first: others may need that to make room.
+            # Results of executions in flight are read first: another process may need that to make room.
             while (index := -1 if len(flying) >= self.limits.in_flight else self.submit_nowait(value, True)) < 0 and flying:
                 yield await all_of(flying.popleft())
             flying.append(self._futures(index if index >= 0 else await submit_when_there_is_room(self, value)))
@@ -86,7 +88,7 @@ class CompiledGraph(Executions, Depicted):
         return [CompiledDAGFuture(self, index, output) for output in self._outputs]
 
     def note_copier(self, process: str) -> None:
-        """Tell a process of the graph's end, which is about to make a copy of it."""
+        """Notify a process that is about to create a copy when the graph ends."""
         with self._lock:
             if self.state:
                 self._raise_cause()
@@ -116,16 +118,16 @@ class CompiledGraph(Executions, Depicted):
         """Counters: executions ``submitted`` and ``finished``, results ``kept``, and under ``channels`` those of each channel.
 
         By the source that a channel carries: messages ``written`` and ``waiting``; for values too large for a ring's entry the number of
-        ``slots``, those ``in_use`` by values that are still held, their ``bytes``, slots ``given_away`` to values that were held for long,
-        values ``passed_on`` without a copy and those ``on_loan``. Asks the actors; one that computes for more than a second is left out.
+        ``slots``, those ``in_use`` by values still held, their ``bytes``, slots ``given_away`` to values that were held long, values
+        ``passed_on`` without a copy and those ``on_loan``. Asks the actors; an actor that computes for more than a second is left out.
 
-        ``steps`` by their number in pictures and ``edges`` by the index of their channel: of an edge the messages ``written`` and
-        ``occupancy``, the share of its ring that is taken by messages that wait. The latest `profile` (of so many ``seconds``) has
-        measured besides: ``compute_p50`` and ``compute_p99`` of steps, ``wait_...`` of steps and edges for values yet to come, of edges
-        the ``bytes`` of the profile's messages, ``room_...`` (the writer's wait), ``serialize_...``, ``transfer_...`` and
-        ``deserialize_...``, in seconds; under ``endpoints`` the share of the time in which each was ``busy``; ``bottleneck``, the step that
-        holds the others up, as the schedule calls it (``"[2] slow"``), ``"the caller"`` or None, and ``why`` it is that one; ``count`` is
-        the number of executions and messages in the profile.
+        ``steps`` are keyed by their number in pictures and ``edges`` by the index of their channel: an edge has the messages ``written``
+        and ``occupancy``, the share of its ring taken by waiting messages. The latest `profile` (of the given ``seconds``) adds, in
+        seconds: ``compute_p50`` and ``compute_p99`` of steps; ``wait_...`` of steps and edges for the next value; and of edges
+        ``room_...`` (the writer's wait), ``serialize_...``, ``transfer_...`` and ``deserialize_...``, with the ``bytes`` of their
+        messages; under ``endpoints`` the share of the time in which each was ``busy``; ``bottleneck``, the step that delays the others,
+        as the schedule calls it (``"[2] slow"``), ``"the caller"`` or None, and ``why`` it is that one; ``count`` is the number of
+        executions and messages in the profile.
         """
         counts = self.counts()
         by_channel = counters(self.participants, self.writers)
@@ -133,12 +135,12 @@ class CompiledGraph(Executions, Depicted):
         return {**said, "channels": labelled(self.participants, by_channel), **measured(self.participants, self._measured, by_channel)}
 
     def profile(self, filename: str | None = None, *, calls: bool = True, torch: bool = False, limit: int = MOST_SPANS) -> Profile:
-        """``with graph.profile("trace.json") as profile``: record the graph's operations, in all its processes, while it runs.
+        """``with graph.profile("trace.json") as profile``: record the graph's operations in all its processes meanwhile.
 
-        At the end `filename` is written, a trace for https://ui.perfetto.dev; ``profile.spans`` has its spans. `calls`: spans of the
-        actors' ordinary calls, and of this process's, too. `torch`: run the torch profiler in every actor meanwhile, and merge its
-        events. Each process keeps `limit` spans at most and counts the rest. Begins and ends at any time (``start``, ``stop``), also while
-        executions are in flight. One at a time: ValueError.
+        At the end `filename` is written, a trace for https://ui.perfetto.dev; ``profile.spans`` has the spans. `calls`: also spans of
+        ordinary calls of the actors and of this process. `torch`: run the torch profiler in every actor meanwhile, and merge its events.
+        Each process stores `limit` spans at most and counts the rest. Begins and ends at any time (``start``, ``stop``), also while
+        executions are in flight. ValueError if another profile is running.
         """
         attachment = Attachment(self._begin_profile, self.put_probes, self._end_profile, self._keep_measured)
         return Profile(self.participants, attachment, filename, calls=calls, torch=torch, limit=limit)
@@ -184,7 +186,7 @@ class CompiledGraph(Executions, Depicted):
         return {index: positions for index, positions in got.items() if positions}
 
     def _settle(self) -> None:
-        """Wait for unwanted results and throw them away."""
+        """Wait for unwanted results and drop them."""
         with self._lock:
             self.results.note_dropped()
             while self.results.next_is_unwanted() and not self.state:

@@ -1,22 +1,22 @@
-"""A compiled graph in another process than the one that compiled it: a copy, with channels of its own to the same actors.
+"""A compiled graph in another process than the one that compiled it: a copy, with its own channels to the same actors.
 
     process that was passed the graph (the copier)            process that compiled it (the owner)      each actor
     first execution:
-    COPY ────────────────────────────────────────────────────▶ notes the copier
+    COPY ────────────────────────────────────────────────────▶ records the copier
     ATTACH (`Allocation`) ─────────────────────────────────────────────────────────────────────────────▶ one more program, of the same
-    from then on: straight to the actors                                                                 steps and constants
+    afterwards: straight to the actors                                                                   steps and constants
          ◀─────────────────── ENDED, or the owner's death      the copy ends
 
-A graph crosses processes inside of arguments and values, as handles of actors do. A copy is a graph like any other, to the actors and to
-the process that has it, with its limits, errors and reports. It is made at the first execution, goes with the last handle of its process,
-and lives no longer than the graph that its owner keeps: after that, executing it and waiting for it raise RayChannelError.
+A graph crosses processes inside arguments and values, like handles of actors. To the actors and to its process a copy is a graph like
+any other, with its limits, errors and reports. It is created at the first execution, released with the last handle in its process, and
+ends with the owner's graph: executing it and waiting for it then raise RayChannelError.
 
-The reading thread of an actor notes ATTACH, and a thread of its own makes the program: no main thread is waited for, which might be the
-one that waits. The executions of one process keep their order at every actor. Those of several processes follow each other there in any
-order; where an actor waits in the middle of an execution, one of another process may come in between. So nothing is copied that actors do
-together, or with devices that were tried between the processes that there were (`why_not`).
+An actor's reading thread receives ATTACH, and a separate thread creates the program: no main thread is involved, since that one might be
+the one that waits. The executions of one process stay in order at every actor. Those of several processes interleave in any order, also
+where an actor waits in the middle of an execution. So graphs are not copied if their actors do something together, or use devices that
+were tested between the original processes only (`why_not`).
 
-Rejected: sending executions by way of the owner. They cost ten times as much, and two ways need an order between them.
+Rejected: sending executions through the owner, which is much slower and needs an order between two paths.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _HINT = (
 
 
 def why_not(plan: Plan) -> str:
-    """Why other processes cannot have channels of their own to the actors of a graph; empty if they can."""
+    """Why other processes cannot have their own channels to the actors of a graph; "" if they can."""
     if plan.groups or any(step.group >= 0 for step in plan.graph.steps):
         return "its actors take part in collective operations"
     for channel in plan.channels:
@@ -64,12 +64,12 @@ def why_not(plan: Plan) -> str:
 
 # ----------------------------------------------------------------------------------------- in the owner
 def find_graph(host: GraphHost, graph_id: str) -> CompiledGraph | None:
-    """The graph with that id that this process has compiled; None if it is gone."""
+    """The living graph with this id that this process has compiled, or None."""
     return next((graph for graph in list(host.graphs) if graph.get_id() == graph_id), None)
 
 
 def note_copier(host: GraphHost, graph_id: str, process: str) -> bytes:
-    """COPY: tell a process of a graph's end, which is about to make a copy of it."""
+    """COPY: notify a process that is about to create a copy when the graph ends."""
     graph = find_graph(host, graph_id)
     if graph is None:
         raise RayChannelError("Channel closed.")
@@ -79,7 +79,7 @@ def note_copier(host: GraphHost, graph_id: str, process: str) -> bytes:
 
 # ----------------------------------------------------------------------------------- in other processes
 def copy_of(host: GraphHost, handle: GraphHandle) -> GraphCopy:
-    """The graph of another process as this one holds it: one object for all its handles, unless that was torn down here."""
+    """The copy for a handle of another process's graph: one for all its handles, unless it was torn down here."""
     graph_id = handle.plan.graph_id
     with _making:
         graph: GraphCopy | None = host.copies.get(graph_id)
@@ -88,12 +88,12 @@ def copy_of(host: GraphHost, handle: GraphHandle) -> GraphCopy:
         return graph
 
 
-#: Held while a process looks whether it has a graph already.
+#: Held while a process checks whether it has a copy already.
 _making = threading.Lock()
 
 
 def end_copy(host: GraphHost, payload: bytes) -> bytes:
-    """ENDED: the owner of a graph that this process has a copy of has ended it. In the reading thread; holds no lock."""
+    """ENDED: the owner of a graph that is copied here has ended it. Reading thread; holds no lock."""
     graph_id, error = pickle.loads(payload)
     graph = host.copies.get(graph_id)
     if graph is not None:
@@ -105,34 +105,34 @@ def end_copy(host: GraphHost, payload: bytes) -> bytes:
 class GraphCopy:
     """A graph that another process has compiled. Any thread, any event loop.
 
-    It has the methods of `CompiledGraph`, whose first call makes the copy; `teardown` ends the graph for this process alone.
+    It has the methods of `CompiledGraph`; the first call creates the copy. `teardown` ends the graph for this process alone.
     """
 
     def __init__(self, host: GraphHost, handle: GraphHandle) -> None:
         self._host = host
         self._handle = handle
-        #: The copy, once it is made; it may have ended since.
+        #: The copy, once created; it may have ended since.
         self._copy: CompiledGraph | None = None
-        #: Held by the thread that makes it.
+        #: Held by the thread that creates it.
         self._making = threading.Lock()
-        #: Why there is to be no copy any more.
+        #: Why no copy may exist any more.
         self._over: Exception | None = None
         #: Whether `teardown` was called in this process.
         self.is_teardown = False
 
     def execute(self, /, *args: Any, **kwargs: Any) -> Any:
-        """As `CompiledGraph.execute`. The first call waits until the actors' processes have answered, but not for their methods.
+        """Like `CompiledGraph.execute`. The first call waits until the actors' processes have answered, but not for their methods.
 
-        RayChannelError when the owner has ended the graph or died, NotImplementedError for a graph that cannot be copied.
+        RayChannelError if the owner has ended the graph or died, NotImplementedError if the graph cannot be copied.
         """
         return (self._copy or self.made()).execute(*args, **kwargs)
 
     async def execute_async(self, /, *args: Any, **kwargs: Any) -> Any:
-        """As `CompiledGraph.execute_async`."""
+        """Like `CompiledGraph.execute_async`."""
         return await (self._copy or await in_thread(self.made, "mray-graph")).execute_async(*args, **kwargs)
 
     async def stream(self, inputs: Any) -> AsyncIterator[Any]:
-        """As `CompiledGraph.stream`."""
+        """Like `CompiledGraph.stream`."""
         async for value in (self._copy or await in_thread(self.made, "mray-graph")).stream(inputs):
             yield value
 
@@ -143,7 +143,7 @@ class GraphCopy:
 
     # ------------------------------------------------------------------------------------ making
     def made(self) -> CompiledGraph:
-        """The copy, which the first call makes."""
+        """The copy; the first call creates it."""
         while self._copy is None:
             if not self._making.acquire(False):
                 self._host.wait_until(lambda: not self._making.locked(), None)
@@ -160,7 +160,7 @@ class GraphCopy:
         host, handle = self._host, self._handle
         if (over := self._reason()) is not None:
             raise over
-        if handle.owner == host.process:  # which has dropped it
+        if handle.owner == host.process:  # its owner, which has dropped the graph
             raise RayChannelError("Channel closed.")
         if reason := why_not(handle.plan):
             raise NotImplementedError(f"Compiled graph {self.get_id()} cannot be executed in another process: {reason}. {_HINT}")
@@ -181,7 +181,7 @@ class GraphCopy:
             self._copy.end_with(over)
 
     def _ask_owner(self) -> Cancel:
-        """Have the owner tell of the graph's end; returns the function that ends the watch over the owner itself."""
+        """Ask the owner to report the graph's end; returns the cancel function of the watch on the owner's death."""
         host, handle = self._host, self._handle
         try:
             unwatch = host.then("", weakly(self._on_death), process=handle.owner)
@@ -209,13 +209,13 @@ class GraphCopy:
         return self._over
 
     def end_with(self, error: Exception) -> None:
-        """There is to be no copy any more; those who wait for it, and who execute it later, get the error."""
+        """End the copy for good; waiting and later callers get the error."""
         self._over = error
         if self._copy is not None:
             self._copy.end_with(error)
 
     def teardown(self, kill_actors: bool = False) -> None:
-        """Use the graph no more in this process, as after `CompiledGraph.teardown`; its owner goes on. Idempotent."""
+        """End the graph in this process, as `CompiledGraph.teardown` does; its owner's continues. Idempotent."""
         if kill_actors:
             raise ValueError("only the process that compiled a graph can kill its actors")
         self.is_teardown = True
@@ -225,11 +225,11 @@ class GraphCopy:
 
     # ------------------------------------------------------------------------------------ looking
     def report(self) -> str:
-        """As `CompiledGraph.report`."""
+        """Like `CompiledGraph.report`."""
         return f"{self}, which this process has not executed." if self._copy is None else self._copy.report()
 
     def get_id(self) -> str:
-        """The id of the graph, not that of the copy."""
+        """The id of the original graph, not that of the copy."""
         return self._handle.plan.graph_id
 
     def __str__(self) -> str:

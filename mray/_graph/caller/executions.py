@@ -1,13 +1,13 @@
-"""`Executions`: the executions of one compiled graph, from `execute` to the results that are got; `Completions`, its callbacks.
+"""`Executions`: the executions of one compiled graph, from `execute` to getting their results; `Completions`, its callbacks.
 
     execute: value -> input channel -> actors ... -> output channels -> fetch
 
-`execute` does not wait for results: so many executions may be in flight, and one more is refused, or waits. Results arrive in the order
-of execution; `fetch` out of order keeps earlier results until they are taken. Finalizers record dropped refs, and their results are thrown
-away when they come.
+`execute` does not wait for results: up to a limit of executions are in flight, and one more is refused, or waits. Results arrive in the
+order of execution; `fetch` out of order keeps earlier results until they are taken. Finalizers record dropped refs, whose results are
+discarded on arrival.
 
-Any thread may call, and coroutines of any event loop (`mray._graph.caller.future`). One lock guards the counters and the state; no thread
-sleeps while holding it.
+Any thread may call, and coroutines of any event loop (`mray._graph.caller.future`). One lock guards the counters and the state; no
+thread sleeps while holding it.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ PATIENCE = 10.0
 
 T = TypeVar("T")
 Callback = Callable[[], None]
-#: As `GraphHost.failure`.
+#: See `GraphHost.failure`.
 Failure = Callable[[BaseException, str], bytes]
 
 _LOST = "The result was lost: an exception came from outside (another thread raised it in this one) while it was being read."
 
 
 class State(IntEnum):
-    """The states of a graph; a later one is never left for an earlier one.
+    """The states of a graph, which only increase.
 
     ==========  =============================================  ==========  ============================  ================================
     state       entered by                                     execute     get                           the actors
     ==========  =============================================  ==========  ============================  ================================
     ALIVE       compiling                                      sends       waits                         run their programs
-    BROKEN      an actor's death; a failure of an operation    raises the  results that have come, else  were asked to leave
-                that several actors share                      cause       raises the cause
-    TORN_DOWN   `teardown`; the end of the session, or of the  raises the  results that are kept, else   were asked to leave; the own
-                graph that this is a copy of; a fork           cause       raises the cause              ends are closed
+    BROKEN      an actor's death; a failure of an operation    raises the  results that have arrived,    were asked to leave
+                that several actors share                      cause       else raises the cause
+    TORN_DOWN   `teardown`; the end of the session, or of the  raises the  results that are kept, else   were asked to leave; this
+                graph that this is a copy of; a fork           cause       raises the cause              process's endpoints are closed
     ==========  =============================================  ==========  ============================  ================================
 
     The cause is that of the first state other than ALIVE; of `teardown`, that the channel is closed.
@@ -82,44 +82,44 @@ ALIVE, BROKEN, TORN_DOWN = State
 
 
 class Input:
-    """The caller's end of the input, and how the arguments of `execute` become its value."""
+    """The caller's endpoint of the input, and the conversion of `execute`'s arguments to its value."""
 
     __slots__ = ("arity", "graph", "is_direct", "pack", "try_write", "writer")
 
     def __init__(self, plan: Plan, writers: Mapping[int, ChannelWriter], failure: Failure, limits: Limits) -> None:
         self.graph = graph = plan.graph
         self.writer = _one_writer([writers[channel.index] for channel in plan.channels_of(INPUT)], failure)
-        #: As the writer's, perhaps with the probe of a profile around it.
+        #: The writer's method, or a profile's probe around it.
         self.try_write = self.writer.try_write
-        #: How many positional arguments need no further check.
+        #: The number of positional arguments that need no further check.
         self.arity = -1 if graph.keywords or graph.form == MIXED or limits.enable_asyncio else graph.positional
         self.is_direct = graph.form == DIRECT
         self.pack = packer(graph)
 
     def value(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The value for the channel. Raises ValueError when the graph does not take these arguments."""
+        """The value for the channel. ValueError if the graph does not take these arguments."""
         check_inputs(self.graph, args, kwargs)
         return self.pack(args, kwargs)
 
 
 class ExecutionCounts(NamedTuple):
-    """The executions at one moment: how many were submitted and are finished, how many have results that are kept."""
+    """The numbers of submitted and finished executions, and of finished ones with kept results, at one moment."""
 
     submitted: int
     finished: int
     kept: int
-    #: The results that the first unfinished execution still lacks.
+    #: The readers whose value the first unfinished execution still lacks.
     missing: list[int]
 
 
 class Executions:
     """The executions of one graph.
 
-    Attributes with names of their own are read by claims (`mray._graph.caller.ref`, `mray._graph.caller.future`) and by what watches the
-    graph. No method is called with the lock unless its docstring has "lock held".
+    Public attributes are read by claims (`mray._graph.caller.ref`, `mray._graph.caller.future`) and by observers of the graph. Methods
+    are called without the lock unless their docstring says "Lock held".
     """
 
-    #: Makes a ref of (these executions, index, output).
+    #: Creates a ref of (these executions, index, output).
     claim: type[Any]
 
     def __init__(self, host: GraphHost, plan: Plan, made: Allocation, limits: Limits, names: Mapping[str, str]) -> None:
@@ -127,22 +127,22 @@ class Executions:
         self.host = host
         self.limits = limits
         self.participants = Participants(host, plan, names, made.processes)
-        #: The own ends of channels, by number.
+        #: This process's writers, by channel.
         self.writers = made.ends.writers
         self._plan = plan
         self._made = made
-        #: Reentrant for finalizers, which the collector may run in the middle of it: they are refused (`_mend`).
+        #: Reentrant for finalizers, which the collector may run while it is held: they are refused (`_mend`).
         self._lock = threading.RLock()
         self.state = ALIVE
-        #: The error of those who use the graph in another state than ALIVE; None: the channel is closed.
+        #: The error raised to users in a state other than ALIVE; None: the channel is closed.
         self.cause: Exception | None = None
 
         self._input = Input(plan, made.ends.writers, host.failure, limits)
-        #: The number of submitted executions whose refs were made: as many as the input channel has messages, unless `_is_cut`.
+        #: Submitted executions whose refs were created: as many as the input channel has messages, unless `_is_cut`.
         self._submitted = 0
-        #: An exception from outside may have come between a message of the input and its ref (see `_mend`).
+        #: Whether an asynchronous exception may have come between sending an input and creating its ref (see `_mend`).
         self._is_cut = False
-        #: The number of callers that wait for room: taking or dropping a result wakes them.
+        #: Callers waiting for room: taking or dropping a result wakes them.
         self.room_wanted = 0
 
         self._outputs = range(len(graph.outputs)) if graph.returns_list else None
@@ -160,16 +160,16 @@ class Executions:
         cores = usable_cores()
         is_oversubscribed = 1 < cores < made.process_count
         self.spinner: AdaptiveSpinner = host.spinner.in_turns(CALLER_WINDOW) if is_oversubscribed else host.spinner
-        #: Whether an actor of the graph lives in this process, whose main thread must then run its program while it waits.
+        #: Whether an actor of the graph lives in this process; its main thread must then run the program while it waits.
         self.runs_here = any(made.processes[actor] == host.process for actor in graph.actors)
         made.watch(weakly(self._break))
         host.graphs.add(self)
 
     # ------------------------------------------------------------------------------------ submitting
     def execute(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Send one input through the graph; a ref, or a list of refs when the graph ends in a `MultiOutputNode`.
+        """Send one input through the graph; returns a ref, or a list of refs if the graph ends in a `MultiOutputNode`.
 
-        Raises RayCgraphCapacityExceeded when too many executions are in flight, RayChannelError after `teardown`, ActorDiedError when an
+        Raises RayCgraphCapacityExceeded if too many executions are in flight, RayChannelError after `teardown`, ActorDiedError if an
         actor of the graph is dead, and the errors of serializing the arguments.
         """
         entry = self._input
@@ -192,7 +192,7 @@ class Executions:
             self._is_cut = True
             if not entry.try_write(value):
                 self._write_later(value)
-            # Not before: waiting releases the lock.
+            # Only now: waiting releases the lock.
             index = self._submitted
             made = self.claim(self, index) if self._outputs is None else [self.claim(self, index, output) for output in self._outputs]
             self._submitted = index + 1
@@ -200,10 +200,10 @@ class Executions:
         return made
 
     def _mend(self) -> None:
-        """Give up executions that nobody has a ref of: their input was sent, and an exception from outside came. Lock held.
+        """Drop executions whose input was sent, but whose ref an asynchronous exception prevented. Lock held.
 
-        A handler of a signal never raises in there (`mray._ipc.interrupts`); what another thread has raised in this one may come between
-        any two byte codes. The ring says which execution a message is.
+        Signal handlers never raise in there (`mray._ipc.interrupts`); an exception that another thread raises in this one may come
+        between any two byte codes. The ring knows the number of sent messages.
         """
         if is_amidst((Executions.execute.__code__, Executions.submit_nowait.__code__), self):
             raise RuntimeError(AMIDST)
@@ -213,7 +213,7 @@ class Executions:
         self._is_cut = False
 
     def submit_nowait(self, value: Any, wait: bool) -> int:
-        """Submit; the execution's index, or -1 when there is no room now. Without `wait` too many in flight are an error."""
+        """Submit and return the execution's index, or -1 if there is no room. Without `wait`, too many in flight are an error."""
         with self._lock:
             if self.state:
                 self._raise_cause()
@@ -231,7 +231,7 @@ class Executions:
         return index
 
     def _write_later(self, value: Any) -> None:
-        """Write once the input channel has room: an actor is behind by a whole ring."""
+        """Wait until the input channel has room (an actor is behind by a whole ring), then write."""
         timeout = self.limits.submit_timeout
         deadline = deadline_of(timeout)
         while not self._input.try_write(value):
@@ -249,7 +249,7 @@ class Executions:
     #
     # A thread that would wait for itself gets an error. A thread that waits for others logs that after a while, and keeps every timeout.
     def _way_is_clear(self) -> bool:
-        """Whether one more may be in flight, once results that are unwanted, or may be kept, are out of the way.
+        """Whether one more may be in flight, after reading results that are unwanted or may be kept.
 
         Does not wait. Lock held, here and below.
         """
@@ -264,7 +264,7 @@ class Executions:
         return True
 
     def _make_way(self) -> None:
-        """Refuse, or wait for the first of too many executions in flight, without the lock meanwhile."""
+        """Refuse, or release the lock and wait until the first of too many executions in flight finishes."""
         results = self.results
         timeout = self.limits.wait_timeout
         deadline = deadline_of(timeout)
@@ -304,10 +304,10 @@ class Executions:
         return len(self.results.kept) >= self.limits.kept
 
     def note_drop(self, dropped: tuple[int, int | None]) -> None:
-        """A ref of (execution, output) has died unread. For finalizers: takes no lock."""
+        """Record that a ref of (execution, output) was dropped unread. Takes no lock, for finalizers."""
         self.results.dropped.append(dropped)
         if self.room_wanted:
-            self.host.reactor.defer(lambda: None)  # the threads that wait look again
+            self.host.reactor.defer(lambda: None)  # makes waiting threads check again
 
     def may_submit(self) -> bool:
         """Whether `submit_nowait` would find room, or raise. Lock held."""
@@ -317,18 +317,18 @@ class Executions:
         """Whether the input channel has room."""
         try:
             return self._input.writer.has_room()
-        except ValueError:  # another thread has just torn the graph down and let go of the memory
+        except ValueError:  # another thread has just torn the graph down and released the memory
             return True
 
     # ------------------------------------------------------------------------------------ fetching
     def fetch(self, index: int, output: int | None, timeout: float | None, deadline: float | None = None) -> Any:
-        """Wait for a result and take it: its value or a `Failed`. RayChannelTimeoutError, or the error that has stopped the graph."""
+        """Wait for a result and take it: its value or a `Failed`. Raises RayChannelTimeoutError, or the error that stopped the graph."""
         read = self._lone_read
         results = self.results
         value: Any = NOTHING
         if read is not None and index == results.finished and not self.state and not results.unwanted:
             with self._lock:
-                # Another thread may have read first.
+                # Another thread may have read it.
                 if index == results.finished and self._lone_read is read and not results.is_cut:
                     results.is_cut = True
                     value = read()
@@ -344,7 +344,7 @@ class Executions:
         return value
 
     def error(self, failed: Failed) -> BaseException:
-        """The exception of a result that is a failure."""
+        """The exception of a failed result."""
         error = unpickle_error(failed.payload)
         if failed.fatal:
             self._break(RayChannelError("Channel closed: an operation that several actors share has failed."))
@@ -363,7 +363,7 @@ class Executions:
         return value
 
     def take_nowait(self, index: int, output: int | None) -> Any:
-        """As `fetch`, or `NOTHING` when it has not come."""
+        """Like `fetch`, or `NOTHING` if it has not arrived."""
         with self._lock:
             return self._take(index, output)
 
@@ -379,20 +379,20 @@ class Executions:
         return results.take(index, output)
 
     def read_ahead(self, index: int) -> None:
-        """Read results that have come, up to those of execution `index`, and keep them."""
+        """Read results that have arrived, up to those of execution `index`, and keep them."""
         results = self.results
         with self._lock:
             while index >= results.finished and self.state is not TORN_DOWN:
                 if results.dropped:
                     results.note_dropped()
-                # Not for futures, as in Ray, nor where callers wait.
+                # As in Ray, not for futures; nor where callers wait.
                 if not self.limits.wait and not self.limits.enable_asyncio and self._keeps_most():
                     raise self._too_many_kept()
                 if not results.advance():
                     break
 
     def counts(self) -> ExecutionCounts:
-        """Takes no lock: counters may be of different moments."""
+        """Takes no lock: the counters may be of different moments."""
         results = self.results
         return ExecutionCounts(self._submitted, results.finished, len(results.kept), results.missing())
 
@@ -430,7 +430,7 @@ class Executions:
 
     # ------------------------------------------------------------------------------------ waiting
     def _wait_unlocked(self, predicate: Callable[[], Any], deadline: float | None) -> bool:
-        """Wait without the lock, for a predicate that holds when the graph stops. False when the deadline has passed."""
+        """Release the lock and wait for a predicate that also holds when the graph stops. False if the deadline has passed."""
         try:
             self._lock.release()
             return self.wait_until(predicate, deadline)
@@ -446,11 +446,11 @@ class Executions:
             self._lock.acquire()
 
     def wait_until(self, predicate: Callable[[], Any], deadline: float | None) -> bool:
-        """Wait as `fetch` does; the predicate's last value."""
+        """Wait like `fetch`; returns the predicate's last value."""
         if (
             self._lone_read is None  # (`fetch` has spun for a single result)
             and not self.runs_here
-            # Oversubscribed, actors compute at the same time, and one of them waits for the core that this thread would hold.
+            # If oversubscribed, an actor waits for the core on which this thread would spin.
             and self.spinner.spin(predicate, stop=self.host.spinner.is_oversubscribed, deadline=deadline)
         ):
             return True
@@ -458,14 +458,13 @@ class Executions:
 
     def _raise_cause(self) -> NoReturn:
         if self.cause is not None:
-            raise self.cause.with_traceback(None)  # each raise would add to the last one's, and keep its frames
+            raise self.cause.with_traceback(None)  # else each raise would extend the traceback and retain its frames
         steps = [f"{self.participants.classes.get(step.actor, '')}.{step.method}" for step in self._plan.graph.steps]
         more = f" and {len(steps) - 3} more" if len(steps) > 3 else ""
         raise RayChannelError(f"Channel closed: the compiled graph of {', '.join(steps[:3])}{more} was torn down; compile another.")
 
     # ------------------------------------------------------------------------------------ explaining
     def _too_many(self) -> RayCgraphCapacityExceeded:
-        """The error for one execution more than may be in flight."""
         most, flying = self.limits.in_flight, self._submitted - self.results.finished
         return RayCgraphCapacityExceeded(
             f"The compiled graph can't have more than {most} in-flight executions, and you currently have {flying} in-flight "
@@ -474,7 +473,6 @@ class Executions:
         )
 
     def _too_many_kept(self) -> RayCgraphCapacityExceeded:
-        """The error for one result more than may be kept."""
         return RayCgraphCapacityExceeded(
             f"The compiled graph can't have more than {self.limits.kept} buffered results, and you currently have "
             f"{len(self.results.kept)} buffered results. Call `ray.get()` on CompiledDAGRef's (or await on CompiledDAGFuture's) to "
@@ -489,7 +487,7 @@ class Executions:
             "for ever. Call `ray.get()` on CompiledDAGRef's before submitting more, or increase `_max_buffered_results`."
         )
 
-    # With a report, which waits for actors: without the lock.
+    # Called without the lock, since a report waits for actors.
     def submit_timed_out(self, timeout: float | None) -> RayChannelTimeoutError:
         """The error of an execution that could not be submitted in time."""
         return RayChannelTimeoutError(
@@ -498,20 +496,19 @@ class Executions:
         )
 
     def _get_timed_out(self, index: int, timeout: float | None) -> RayChannelTimeoutError:
-        """The error of a result that did not come in time."""
         return RayChannelTimeoutError(
             f"Execution {index} of the compiled graph brought no result within {timeout} seconds. If it is expected to take longer, give "
             f"`get` a larger timeout; otherwise, this may indicate that the execution is hanging.\n{self.report(timeout)}"
         )
 
     def complain_of_waiting(self) -> None:
-        """Log that a caller has waited for room for long."""
+        """Log that a caller has waited long for room."""
         logger.warning("execute() has waited %g s for results of the compiled graph to be retrieved.\n%s", PATIENCE, self.report())
 
     def report(self, timeout: float | None = None) -> str:
-        """A line for each actor: its place in its program, the peers it waits for, its stack if it computes. Takes a second at most.
+        """A line for each actor: its position in its program, the peers it waits for, its stack if it computes. Takes a second at most.
 
-        For an error after `timeout` seconds of waiting: it does not keep waiting for much longer.
+        `timeout` is the wait, in seconds, whose error the report explains: the report waits no longer than that.
         """
         if self.is_teardown:
             return f"The compiled graph {self.get_id()} was torn down."
@@ -525,14 +522,14 @@ class Executions:
 
     # ------------------------------------------------------------------------------------ ending
     def teardown(self, kill_actors: bool = False) -> None:
-        """End the graph; its actors are free for other work, or killed. Idempotent.
+        """End the graph. Its actors become free for other work, or are killed. Idempotent.
 
-        Waits for methods that are running; after `DAGContext.teardown_timeout` seconds it logs a warning and goes on without them.
+        Waits for running methods; after `DAGContext.teardown_timeout` seconds it logs a warning and continues without them.
         """
         self._end(self.limits.teardown_timeout, kill_actors=kill_actors)
 
     def end_with(self, cause: Exception) -> None:
-        """End the graph without waiting, unless traces are yet to be written; who waits for results and who executes it get the error."""
+        """End the graph without waiting, unless traces are to be written; waiting and later callers get the error."""
         self._end(self.limits.teardown_timeout if self._made.profilers.torch else 0.0, cause)
 
     def _end(self, patience: float, cause: Exception | None = None, *, kill_actors: bool = False) -> None:
@@ -565,13 +562,13 @@ class Executions:
         self.completions.look()
 
     def abandon(self) -> None:
-        """Release memory and names, and notify nobody: a simulated process that has compiled the graph has ended."""
+        """Release memory and names without notifying any process: the simulated process that compiled the graph has ended."""
         if self.state is not TORN_DOWN:
             self.state = TORN_DOWN
             self._made.release()
 
     def disown(self, cause: Exception) -> None:
-        """In a forked child, which shares the graph's memory with its parent: whoever uses the graph here gets the error."""
+        """In a forked child, which shares the graph's memory with its parent: make every use of the graph raise `cause`."""
         self._lock._at_fork_reinit()  # type: ignore[attr-defined]  # noqa: SLF001  (Python's; another thread of the parent may hold it)
         self.cause = cause
         self.state = TORN_DOWN
@@ -580,7 +577,7 @@ class Executions:
         made = getattr(self, "_made", None)
         if made is not None and self.state is not TORN_DOWN:
             self.state = TORN_DOWN
-            with contextlib.suppress(Exception):  # the session may be gone by now
+            with contextlib.suppress(Exception):  # the session may have ended
                 self.host.reactor.defer(made.end)
 
     def get_id(self) -> str:
@@ -592,17 +589,17 @@ class Completions:
     """The callbacks of one graph. Guarded by the graph's lock; callbacks are called without it, in any thread."""
 
     def __init__(self, graph: Executions, lock: AbstractContextManager[bool]) -> None:
-        #: Weak: waiting callers hold the graph, and these callbacks keep no caller from dropping it.
+        #: Weak: waiting callers hold the graph, and callbacks must not keep it alive.
         self._of = weakref.ref(graph)
         self._lock = lock
         self._wanted: dict[int, list[Callback]] = {}
-        #: The last execution that a callback was added for.
+        #: The last execution with a callback.
         self._furthest = -1
-        #: Executions before this one have been called back.
+        #: Callbacks of executions below this number have been called.
         self._seen = 0
-        #: The callbacks for room: of callers that want to submit one more.
+        #: The callbacks for room, of callers that want to submit.
         self._room: list[Callback] = []
-        #: The callbacks that are due. Kept here, so that an interrupt in one thread loses no callback of another's.
+        #: Callbacks that are due; stored here so that an interrupt in one thread loses no callback of another.
         self._due: deque[Callback] = deque()
 
     @property
@@ -641,13 +638,13 @@ class Completions:
                 del self._wanted[index]
 
     def run_here(self, service: Service) -> None:
-        """Run the actor's part in its main thread, which waits for the graph itself. In an actor of the graph."""
+        """Run the programs of an actor whose main thread itself waits for the graph."""
         graph = self._of()
         if graph is not None and graph.runs_here and service.is_its_thread():
             service.run(graph.results.any_ready)
 
     def look(self) -> None:
-        """Read results up to the last execution with a callback, and call back. From any thread that does not hold the lock."""
+        """Read results up to the last execution with a callback, and call back. Any thread that does not hold the lock."""
         graph = self._of()
         if graph is None or not self.awaited:
             return
@@ -685,10 +682,9 @@ class Completions:
 
 
 def wait_until(host: GraphHost, runs_here: bool, predicate: Callable[[], Any], deadline: float | None) -> bool:
-    """Wait until the predicate holds or the deadline has passed; its last value.
+    """Wait until the predicate holds or the deadline has passed; returns its last value.
 
-    `runs_here`: an actor of the graph lives in this very process. If this thread runs the actor's program, it does so while it
-    waits.
+    `runs_here`: an actor of the graph lives in this process. If this thread runs the actor's program, it does so while it waits.
     """
     service = host.service
     while True:
@@ -703,7 +699,7 @@ def wait_until(host: GraphHost, runs_here: bool, predicate: Callable[[], Any], d
 
 
 def _others_may_read() -> bool:
-    """Whether there is another thread that could take results."""
+    """Whether another thread of the program could take results."""
     own = threading.current_thread()
     return any(thread is not own and not thread.name.startswith("mray-") for thread in threading.enumerate())
 

@@ -1,7 +1,7 @@
 """`CompiledDAGFuture`, which `execute_async` returns: a claim to one output of one execution, to be awaited.
 
-In the process that compiled the graph, in any of its event loops. No task runs for a future: it reads its result when it is
-awaited, and a wait that is cancelled loses nothing.
+In the process that compiled the graph, in any of its event loops. No task runs for a future: it reads its result when it is awaited, and
+a cancelled wait loses nothing.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ PATIENCE = 10.0
 class CompiledDAGFuture(Unique):
     """The result of one execution of a compiled graph, to be awaited once.
 
-    ``await future`` gives the value or raises the exception of the method that failed; ActorDiedError as soon as an actor of the graph has
-    died, RayChannelError after `teardown`. An await that is cancelled, as by `asyncio.wait_for`, leaves the future as it was: await it
-    again, or drop it. Cannot be copied, pickled or passed to a task.
+    ``await future`` returns the value or raises the exception of the failed method; ActorDiedError as soon as an actor of the graph has
+    died, RayChannelError after `teardown`. A cancelled await, as by `asyncio.wait_for`, leaves the future unchanged: await it again, or
+    drop it. Cannot be copied, pickled or passed to a task.
     """
 
     __slots__ = ("__weakref__", "_awaited", "_channel", "_done", "_graph", "_index")
@@ -37,7 +37,7 @@ class CompiledDAGFuture(Unique):
     def __init__(self, graph: Executions, index: int, channel: int | None = None) -> None:
         self._graph = graph
         self._index = index
-        #: The position of the output; None when the graph has one output and no list.
+        #: The position of the output; None if the graph has one output and no list.
         self._channel = channel
         self._awaited = False
         self._done = False
@@ -50,7 +50,7 @@ class CompiledDAGFuture(Unique):
         self._awaited = True
         try:
             if watcher.is_due():
-                yield  # before the result is claimed: a cancellation that comes here loses nothing
+                yield  # before the result is claimed: a cancellation here loses nothing
             value = self._spin(watcher.patience)
             while value is NOTHING:
                 yield from self._sleep(watcher)
@@ -63,7 +63,7 @@ class CompiledDAGFuture(Unique):
         return value
 
     def _spin(self, patience: AdaptiveSpinner) -> Any:
-        """The value, if it is there or comes within less time than an iteration of the loop."""
+        """The value if it arrives within less time than an iteration of the loop takes, else `NOTHING`."""
         graph = self._graph
         value = graph.take_nowait(self._index, self._channel)
         if value is not NOTHING or not graph.spinner.may_spin():
@@ -73,7 +73,7 @@ class CompiledDAGFuture(Unique):
         if value is not NOTHING:
             graph.spinner.succeeded()
             return value
-        sched_yield()  # the actor may be on this very core
+        sched_yield()  # the actor may need this core
         return take()
 
     def _sleep(self, watcher: LoopWatcher) -> Generator[Any, None, None]:
@@ -97,7 +97,7 @@ def _room(graph: Executions, timeout: float | None) -> Generator[Any, None, None
 
 
 async def submit_when_there_is_room(graph: Executions, value: Any) -> int:
-    """Submit an execution and return its index, once there is room; RayChannelTimeoutError after `wait_timeout`."""
+    """Submit an execution once there is room, and return its index; RayChannelTimeoutError after `wait_timeout`."""
     begun = clock.now()
     limit = graph.limits.wait_timeout
     deadline = None if limit is None or limit < 0 else begun + limit

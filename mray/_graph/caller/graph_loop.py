@@ -1,9 +1,9 @@
-"""An event loop that waits for graphs: the thread that waits is also the thread that reads.
+"""Waiting for graphs in an event loop: the thread that waits is also the thread that reads.
 
     actor: publish, ring ───▶ doorbells of this process ───▶ epoll of the watcher ───▶ selector of the loop ───▶ look, wake the coroutine
 
 A `LoopWatcher` watches the doorbells of its process from inside the loop's own selector, so that a result wakes the loop and no other
-thread. While no coroutine waits the loop is not woken. Before it sleeps the loop looks for some microseconds (`mray._ipc.spin`).
+thread. While no coroutine waits, the loop is not woken. Before it sleeps, the loop polls for some microseconds (`mray._ipc.spin`).
 
 All other events of this process (deaths, results that another thread has read) come from the thread that reads its sockets.
 """
@@ -27,37 +27,37 @@ if TYPE_CHECKING:
     import asyncio
 
 
-#: Seconds after which a coroutine that never has to wait lets the others run.
+#: Seconds after which a coroutine that never has to wait yields to the others.
 FAIRNESS = 1e-3
 
 
 class LoopWatcher:
-    """The watch of one event loop of this process. For the loop's thread, except `_ready` and `_wake`."""
+    """Watches for one event loop of this process. For the loop's thread, except `_ready` and `_wake`."""
 
     def __init__(self, host: GraphHost, loop: asyncio.AbstractEventLoop) -> None:
         self._host = host
-        #: With the loop goes what it was woken by: this watcher itself is in circles of references.
+        #: Closes the epoll when the loop is collected, since this watcher is part of reference cycles.
         self._loop = weakref.ref(loop, lambda _gone: self._unwatch(None))
         #: Graphs that coroutines of this loop wait for.
         self._awaited: set[Completions] = set()
         self._poll: select.epoll | None = None
         self._doorbells: tuple[int, ...] = ()
-        #: Whether the loop's selector watches the doorbells, and whether peers ring them.
+        #: Whether the loop's selector watches the doorbells; whether peers ring them.
         self._watches = False
         self._attends = False
         self._spin = LoopSpin(lambda: len(self._awaited), self._look, self._attend)
-        #: The futures of coroutines that wait.
+        #: The futures of waiting coroutines.
         self._waiting: set[Any] = set()
-        #: Ends the wait of `_wake`.
+        #: Cancels the callback of `_wake`.
         self._cancel: Cancel = nothing
         self._yielded = 0.0
-        #: Whether a coroutine looks for a few microseconds before it lets others run.
+        #: Decides whether a coroutine polls for a few microseconds before it yields.
         self.patience = AdaptiveSpinner(YIELD_AFTER)
 
     def is_due(self) -> bool:
-        """Whether it is time that a coroutine lets others run, although its result may be there: once in `FAIRNESS` seconds."""
+        """Whether a coroutine must yield although its result may have arrived: once in `FAIRNESS` seconds."""
         if not self._host.reactor.wakeup_fds:
-            return True  # no process computes meanwhile: a coroutine that awaits always lets others run
+            return True  # no process computes meanwhile: an awaiting coroutine always yields
         now = monotonic()
         if now - self._yielded < FAIRNESS:
             return False
@@ -90,7 +90,7 @@ class LoopWatcher:
 
     # ------------------------------------------------------------------------------------ looking
     def _look(self) -> None:
-        """Read the results that have come, and wake the coroutines that wait for them."""
+        """Read the results that have arrived, and wake the coroutines that wait for them."""
         self._host.reactor.activity += 1
         service = self._host.service
         for completions in tuple(self._awaited):
@@ -109,7 +109,7 @@ class LoopWatcher:
 
     # ------------------------------------------------------------------------------------ being woken
     def _attend(self) -> None:
-        """Have peers ring, and the rings wake the loop. The loop may call, so the coroutines that wait are told of an error."""
+        """Make peers ring, and the doorbells wake the loop. The loop may call this, so errors go to the waiting coroutines."""
         try:
             self._watch()
         except Exception as error:
@@ -146,7 +146,7 @@ class LoopWatcher:
             return
         self._poll.poll(0)
         if not self._awaited:
-            # The ring is for other threads: leave the loop alone until it waits again.
+            # The doorbell was for other threads: stop waking the loop until it waits again.
             loop = self._loop()
             if loop is not None:
                 self._unwatch(loop)
@@ -154,19 +154,19 @@ class LoopWatcher:
         self._look()
 
     def close(self) -> None:
-        """End the watch: the session ends, or the loop is closed. Any thread."""
+        """Stop watching: the session ends, or the loop is closed. Any thread."""
         loop = self._loop()
         call_in_loop(loop, lambda: self._unwatch(loop))
 
     def _ready(self) -> bool:
-        """Whether a callback may be due, or an actor in this very process, which rings no doorbell, makes progress in the loop's thread."""
+        """Whether a callback may be due, or an actor in this process, which rings no doorbell, can make progress in the loop's thread."""
         service = self._host.service
         if not self._host.reactor.wakeup_fds and service is not None and service.ready():
             return True
         return any(completions.ready() for completions in tuple(self._awaited))
 
     def _wake(self) -> None:
-        """Have the loop look. Mostly the thread that reads."""
+        """Make the loop poll. Usually called by the reading thread."""
         loop = self._loop()
         if loop is not None:
             call_in(loop, self._look_and_wait)
@@ -178,7 +178,7 @@ class LoopWatcher:
 
 
 def watcher_of(host: GraphHost) -> LoopWatcher:
-    """The watcher of the event loop that runs in this thread; RuntimeError when there is none."""
+    """The watcher of this thread's running event loop; RuntimeError if there is none."""
     loop = running_loop()
     watcher = host.loop_watchers.get(loop)
     if watcher is None:

@@ -1,4 +1,4 @@
-"""The handle by which a compiled graph crosses processes, inside of arguments and values."""
+"""The handle by which a compiled graph crosses processes, inside arguments and values."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ class GraphHandle:
 
 
 def restore_graph(handle: GraphHandle) -> Any:
-    """Unpickles a graph: the graph itself in its owner, elsewhere a `mray._graph.caller.copies.GraphCopy`."""
+    """Unpickle a graph: the graph itself in its owner, elsewhere a `mray._graph.caller.copies.GraphCopy`."""
     return current_backend().restore_graph(handle)

@@ -1,13 +1,13 @@
-"""Asking the kernel whether all actors live before a result is read: no result that was computed after a death reaches the caller.
+"""Asking the kernel whether all actors live before a result is read, so that no result computed after a death reaches the caller.
 
-In the process that compiled a graph some of whose tensors stay on devices, or travel through NCCL. A stream that waits for work that a
-process has queued goes on when that process dies, over memory that was never written; results that are computed from it may arrive before
-the report of the death. So before a result is read, the kernel is asked whether all actors live: one system call for each. A result that
-came while they lived is sound on the host; a tensor of a device whose producer dies before its kernels have ended has undefined contents.
-Later results are not read; the report of the death ends the graph.
+In the process that compiled a graph with tensors that stay on devices or travel through NCCL. A stream that waits for work queued by
+another process continues when that process dies, over memory that was never written; results computed from it may arrive before the
+report of the death. So the kernel is asked before each read, with one system call for each actor. A result that arrived while all lived
+is sound on the host; a device tensor whose producer dies before its kernels have ended has undefined contents. Later results are not
+read; the report of the death ends the graph.
 
-A pidfd is too late: it becomes readable when the last thread has ended, after the process has closed its files, the device's among them.
-The first resource that a dying thread releases is its address space, so a process whose first thread has none begins to die.
+A pidfd is too late: it becomes readable after the last thread has ended and the process has closed its files, including the device. The
+first resource that a dying thread releases is its address space, so a process whose first thread has none has begun to die.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any
 from mray._channel.base import NOTHING, ChannelReader, WrappedReader
 from mray._common.kept import os
 
-#: Files of a process in /proc that are empty once it has no address space, the quickest first; not every kernel has that one.
+#: Files of a process in /proc that are empty once it has no address space, the fastest first; not every kernel has the first.
 _SIGNS = ("coredump_filter", "cmdline")
 
 
 class Liveness:
-    """Tells at once whether one of these processes has begun to die."""
+    """Reports without delay whether one of these processes has begun to die."""
 
     def __init__(self, pids: Iterable[int]) -> None:
         self._is_broken = False
@@ -53,14 +53,14 @@ class Liveness:
         return self._is_broken
 
     def close(self) -> None:
-        """Watch no more. Idempotent."""
+        """Close the files. Idempotent."""
         signs, self._signs = self._signs, ()
         for sign in signs:
             os.close(sign)
 
 
 class LivenessReader(WrappedReader):
-    """Reads only messages that had come while all actors lived."""
+    """Reads only messages that had arrived while all actors lived."""
 
     __slots__ = ("_liveness",)
 
@@ -72,5 +72,5 @@ class LivenessReader(WrappedReader):
         return self._inner.try_read() if self.ready() else NOTHING
 
     def ready(self) -> bool:
-        # In this order: a message that is there while all live was written while all did.
+        # In this order: a message that is ready before all are found alive was written while they were.
         return self._inner.ready() and not self._liveness.someone_died()

@@ -1,4 +1,4 @@
-"""Receiving a result into memory of the caller: one copy, and the result's slot is free again."""
+"""Receiving a result into the caller's memory: one copy, after which the result's slot is free."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any
 
 
 def receive_into(value: Any, out: Any) -> Any:
-    """Copy an array or tensor into `out`, which is returned.
+    """Copy an array or tensor into `out`, and return that.
 
-    `out`: a writable numpy array, or a torch tensor on the CPU, of the value's kind, dtype and shape, with any strides. ValueError
-    otherwise.
+    `out`: a writable numpy array, or a torch tensor on the CPU, of the value's kind, dtype and shape, with any strides; else ValueError.
     """
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if numpy is not None and isinstance(out, numpy.ndarray):

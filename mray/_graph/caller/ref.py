@@ -30,7 +30,7 @@ class CompiledDAGRef(GraphRef):
     def __init__(self, graph: Executions, index: int, channel: int | None = None) -> None:
         self.graph = graph
         self.index = index
-        #: The position of the output; None when the graph has one output and no list.
+        #: The position of the output; None if the graph has one output and no list.
         self._channel = channel
         self._done = False
 
@@ -41,14 +41,13 @@ class CompiledDAGRef(GraphRef):
 
     @undone(lambda local, value: local["self"].put_back(value))
     def get(self, timeout: float | None = None, out: Any = None) -> Any:
-        """The value, or raise the exception of the method that failed.
+        """Return the value, or raise the exception of the failed method.
 
-        `timeout` in seconds: ``None`` and ``-1`` wait for ever, ``0`` does not wait; RayChannelTimeoutError when it has passed, after which
-        the ref can still be got: the message reports where each actor is. ActorDiedError as soon as an actor of the graph has died. From
-        any thread.
+        `timeout` in seconds: ``None`` and ``-1`` wait forever, ``0`` does not wait. RayChannelTimeoutError when it has passed, with a
+        report of where each actor is; the ref can still be got. ActorDiedError as soon as an actor of the graph has died. Any thread.
 
-        With `out`, a numpy array or torch tensor of the value's shape and dtype, the value is copied there, its slot is free at once, and
-        `out` is returned; ValueError when it does not fit, after which the ref can still be got.
+        With `out`, a numpy array or torch tensor of the value's shape and dtype, the value is copied there, its slot is freed
+        immediately, and `out` is returned; ValueError if it does not fit, after which the ref can still be got.
         """
         if self._done:
             raise ValueError("ray.get() can only be called once on a CompiledDAGRef, and it was already called.")
@@ -75,7 +74,7 @@ class CompiledDAGRef(GraphRef):
 
     @property
     def ready(self) -> bool:
-        """Whether `get` would not wait. From any thread."""
+        """Whether `get` would not wait. Any thread."""
         return self.index < self.graph.results.finished or bool(self.graph.state)
 
     def wait_among(self, refs: Sequence[Any], num_returns: int, timeout: float | None) -> tuple[list[Any], list[Any]]:
@@ -93,10 +92,10 @@ class CompiledDAGRef(GraphRef):
 
 
 def _wait(refs: Sequence[Any], num_returns: int, timeout: float | None) -> tuple[list[Any], list[Any]]:
-    """See `mray.wait`; one of the refs at least is a graph's.
+    """See `mray.wait`; at least one of the refs is a graph's.
 
-    A ref whose execution has failed is ready, and so is every ref of a graph that has ended: `get` would not wait.
-    RayCgraphCapacityExceeded when a graph has more results than it may keep before one that is waited for.
+    A ref whose execution has failed is ready, and so is every ref of an ended graph, since `get` would not wait.
+    RayCgraphCapacityExceeded if a graph has more results before an awaited one than it may keep.
     """
     claims = [ref for ref in refs if ref.__class__ is CompiledDAGRef]
     graphs = [claim.graph for claim in claims]
@@ -128,7 +127,7 @@ def _read_ahead(claims: Sequence[CompiledDAGRef]) -> None:
 
 
 def _split(refs: Sequence[Any], num_returns: int, host: GraphHost) -> tuple[list[Any], list[Any]]:
-    """The first refs that are ready, `num_returns` at most, and the others."""
+    """The first ready refs, `num_returns` at most, and the others."""
     ready: list[Any] = []
     rest: list[Any] = []
     for index, ref in enumerate(refs):

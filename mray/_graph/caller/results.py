@@ -1,7 +1,7 @@
-"""The results of a graph on the caller's side: those that have come, are kept, or are unwanted. No method waits.
+"""The results of a graph on the caller's side: arrived, kept, or unwanted. No method waits.
 
-Executions finish in order. One is finished when every output has come, or as soon as one of them is a failure: then all its outputs are
-that failure, and later values of the others are skipped when they come.
+Executions finish in order. An execution is finished when every output has arrived, or as soon as one of them is a failure: then all its
+outputs are that failure, and later values of the others are skipped on arrival.
 """
 
 from __future__ import annotations
@@ -31,36 +31,33 @@ class Results:
         lost: Callable[[], Failed] | None = None,
         reads_itself: CodeType | None = None,
     ) -> None:
-        """`lost` makes what is in the place of a message that is lost.
-
-        `reads_itself`: the method of the graph that reads results by itself.
-        """
+        """`lost` creates the replacement for a lost message; `reads_itself` is the graph's method that reads results by itself."""
         self._reading = frozenset({type(self).advance.__code__, reads_itself or type(self).advance.__code__})
         self.readers = tuple(readers)
         self._reads = tuple(reader.try_read for reader in readers)
         self._lost = lost
-        #: An exception from outside may have come between a message and its count (see `_mend`).
+        #: Whether an asynchronous exception may have come between reading a message and counting it (see `_mend`).
         self.is_cut = False
-        #: For each output, the function that makes it from the readers' values.
+        #: For each output, the function that extracts it from the readers' values.
         self._picks = tuple(picks)
-        #: The number of finished executions: all their outputs have come, or they have failed.
+        #: The number of finished executions.
         self.finished = 0
-        #: The number of messages that each reader has brought, and the values of the first unfinished execution so far.
+        #: Messages read from each reader; the values of the first unfinished execution so far.
         self._came = [0] * len(readers)
         self._partial: list[Any] = [None] * len(readers)
-        #: Finished executions with outputs that were not taken; `TAKEN` where one was (or was dropped).
+        #: Finished executions with untaken outputs; `TAKEN` where one was taken or dropped.
         self.kept: dict[int, list[Any]] = {}
-        #: (execution, output) of refs that died unread; finalizers only append.
+        #: (execution, output) of refs that were dropped unread; finalizers only append.
         self.dropped: deque[tuple[int, int | None]] = deque()
-        #: The same for executions that are not finished, by execution.
+        #: The same of unfinished executions, by execution.
         self.unwanted: dict[int, set[int | None]] = {}
 
     def read_by(self, reads: Sequence[Callable[[], Any]]) -> None:
-        """Read the results through these functions from now on; they return the same values."""
+        """Read the results through these functions, which return the same values."""
         self._reads = tuple(reads)
 
     def advance(self) -> bool:
-        """Read values that have come for the first unfinished execution; whether it is finished now."""
+        """Read values that have arrived for the first unfinished execution; returns whether that finished it."""
         if self.is_cut:
             self._mend()
         self.is_cut = True
@@ -88,7 +85,7 @@ class Results:
         return is_finished
 
     def _mend(self) -> None:
-        """Count the messages that the readers have brought: an exception from outside came before they were."""
+        """Count the messages that were read before an asynchronous exception prevented the count."""
         if is_amidst(self._reading, self):
             raise RuntimeError(AMIDST)
         for number, reader in enumerate(self.readers):
@@ -99,22 +96,22 @@ class Results:
         self.is_cut = False
 
     def missing(self) -> list[int]:
-        """The readers that have not brought their value of the first unfinished execution."""
+        """The readers whose value of the first unfinished execution is missing."""
         finished = self.finished
         return [number for number, came in enumerate(self._came) if came <= finished]
 
     def any_ready(self) -> bool:
-        """Whether any message has come."""
+        """Whether any message has arrived."""
         try:
-            # Every reader is asked: asking also frees room for a waiting writer.
+            # Asks every reader, since that also frees room for a waiting writer.
             return True in [reader.ready() for reader in self.readers]
-        except ValueError:  # another thread has just torn the graph down and let go of the memory
+        except ValueError:  # another thread has just torn the graph down and released the memory
             return True
 
     def may_finish(self) -> bool:
-        """Whether the first unfinished execution can finish: all its missing results have come, or a failure has.
+        """Whether the first unfinished execution can finish: all its missing results have arrived, or a failure has.
 
-        Every output wakes the thread, which goes back to sleep at once for all but the last.
+        Every output wakes the thread, which goes back to sleep for all but the last.
         """
         try:
             finished, lacks, there = self.finished, False, []
@@ -140,12 +137,12 @@ class Results:
                 self._take(index, position)
 
     def skip_one(self) -> None:
-        """Count the first unfinished execution as finished: the caller itself has read and taken its only output."""
+        """Count the first unfinished execution as finished: the caller has read and taken its only output."""
         self._came[0] += 1
         self.finished += 1
 
     def take(self, index: int, output: int | None) -> Any:
-        """One output of a finished execution."""
+        """Take one output of a finished execution."""
         value = self._take(index, output or 0)
         assert value is not TAKEN, "a ref gives its result once"
         return value
@@ -166,7 +163,7 @@ class Results:
         self.kept.setdefault(index, [TAKEN] * len(self._picks))[output or 0] = value
 
     def note_dropped(self) -> None:
-        """Drop the results of refs that have died."""
+        """Drop the results of dropped refs."""
         while self.dropped:
             index, output = self.dropped.popleft()
             if index >= self.finished:
@@ -175,6 +172,6 @@ class Results:
                 self._take(index, output or 0)
 
     def next_is_unwanted(self) -> bool:
-        """Whether no ref to the first unfinished execution is left."""
+        """Whether the first unfinished execution has no refs left."""
         unwanted = self.unwanted.get(self.finished)
         return unwanted is not None and (None in unwanted or len(unwanted) == len(self._picks))
