@@ -9,20 +9,19 @@
                      ├──▶ arguments, actors, leases, cancelling: calls ──────────────────┘
                      └──▶ wakeups: doorbells of other processes
 
-A call is a record in `calls`; `arguments` packs its arguments, `actor_calls` has the queue of each actor, `leases` the workers that are
-leased for tasks, both as `mray._decide.caller` decides; `reconstruction` makes a lost value again by calling its task. `failed_calls` are
-remembered for listings; `announcements` and `unschedulable` log facts that no ref carries. `killing` ends actors; `call_context` is what
-running code may ask about its task. `wakeups` are doorbells across processes (contract: `doorbells`), `descriptors` the file descriptors
-that ring them. `platform` names the seams that another engine replaces.
+A call is a record in `calls`; `arguments` packs its arguments, `actor_calls` has the queue of each actor, `leases` the workers leased for
+tasks, both as `mray._decide.caller` decides; `reconstruction` recomputes a lost value by calling its task again. `wakeups` are doorbells
+across processes (contract: `doorbells`), `descriptors` the file descriptors that ring them. `platform` names the seams that another engine
+replaces.
 
 ====================  ====================================================================================================
-call                  a task or a method call, as its caller remembers it until the reply has come
+call                  a task or a method call, as its caller remembers it until the reply arrives
 pool                  all tasks with the same resources and environment, and the leases that run them
 lease                 a worker that the node has granted for the tasks of one pool
-pipeline              tasks that were pushed to one leased worker and not answered
+pipeline              the unanswered tasks that were pushed to one leased worker
 attempt               one run of a call; a call with retries left is sent again after a failed one
-recipe                the record of a call that can make its lost value again
+recipe                the record of a call that can recompute its lost value
 stream                the items of a remote generator on their way to its reader
-doorbell              an eventfd, or a semaphore, that wakes a process when something in shared memory has changed
+doorbell              an eventfd, or a semaphore, that wakes a process when shared memory has changed
 ====================  ====================================================================================================
 """

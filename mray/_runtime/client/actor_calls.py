@@ -1,6 +1,6 @@
 """Calls of this process to actors: a queue for each actor, which follows it from process to process.
 
-In the caller's process. A process that has sent ACTOR_SUBSCRIBE gets the place of an actor, and each change, from the node (ACTOR_STATE).
+After ACTOR_SUBSCRIBE the node sends the process of an actor, and each change of its state (ACTOR_STATE).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mray._runtime.connections.endpoint import Endpoint
     from mray._runtime.objects.borrowing import Borrowing
 
-#: Seconds to wait for the node's report of how a process ended that is known to be gone; its end is reported in any case.
+#: The longest wait, in seconds, for the node's report about an actor's process that is known to have exited.
 _REPORT_SECONDS = 10.0
 
 
@@ -44,9 +44,9 @@ class ActorCaller:
         #: Whether `native` must check a call before it is submitted.
         self.needs_check = False
         self.class_name = ""
-        #: The arguments of its constructor, in the process that created it: every restart needs them.
+        #: The constructor's arguments, in the process that created the actor: every restart needs them.
         self.pins: Any = None
-        #: Whether it ends with this process, which created it.
+        #: Whether the actor ends with this process, which created it.
         self.owned = False
         #: Called after each change of its state.
         self.watchers: list[Callable[[], None]] = []
@@ -76,35 +76,35 @@ class ActorCaller:
             self._follow(actor.submitted(call))
 
     def subscribe(self) -> None:
-        """Have the node send this process the actor's place, and each change."""
+        """Ask the node for the actor's process, and for each change."""
         self._follow(self.actor.watched())
 
     def ready(self, call: Call) -> None:
-        """Send a queued call, now that its arguments are there."""
+        """Send a queued call, whose arguments have arrived."""
         self._follow(self.actor.arguments_came(call))
 
     def on_state(self, state: str, process: str, incarnation: int, cause: Cause | None) -> None:
-        """Take the state of the actor that the node reports."""
+        """Apply the state of the actor that the node reports."""
         # POINT actor state heard
         if self.actor.link is not None and (state in (RESTARTING, DEAD) or incarnation != self.actor.incarnation):
             self.actor.link.read_rest()
         self._follow(self.actor.reported(state, process, incarnation, cause))
 
     def replied(self, call: Call) -> None:
-        """Do nothing after a reply: an actor's calls go out at once."""
+        """Do nothing: an actor's calls do not wait for replies."""
 
     def attempt_failed(self, call: Call) -> None:
-        """Send a call again: the method raised an error that the caller asked to be retried."""
+        """Send a call again: its method raised an error that is to be retried."""
         self._follow(self.actor.attempt_failed(call))
 
     def cancel(self, call: Call) -> bool:
-        """Take a call that has not been sent out of the queue."""
+        """Take an unsent call out of the queue; False if it was sent."""
         instructions = self.actor.cancelled(call)
         self._follow(instructions or [])
         return instructions is not None
 
     def rests(self, call: Call) -> bool:
-        """Whether a call is only tried again later."""
+        """Whether a call waits for its next attempt."""
         return self.actor.rests(call)
 
     def _rested(self, calls: Sequence[Call]) -> None:
@@ -112,12 +112,12 @@ class ActorCaller:
             self._follow(self.actor.rested(calls))
 
     def broke(self, error: Exception) -> None:
-        """Fail the queue: the connection has ended although the actor lives, and the calls over it have failed."""
+        """Fail the queue: the connection broke although the actor lives."""
         self._follow(self.actor.broke(error))
 
     # ------------------------------------------------------------------------------------ instructions
     def ask_node(self) -> None:
-        """Have the node send this process the actor's place, and each change."""
+        """Subscribe at the node; if that is lost the actor is dead."""
         if self.client.fatal is not None:
             self._follow(self.actor.reported(DEAD, "", -1, Cause(m.CAUSE_NODE, str(self.client.fatal))))
         else:
@@ -156,7 +156,7 @@ class ActorCaller:
     def announce(self, _announce: do.Announce) -> None:
         if self.actor.state == DEAD:
             cause = self.actor.cause
-            if cause is not None and cause.kind == m.CAUSE_REFUSED and self.pins is not None:  # only its creator's process tells the user
+            if cause is not None and cause.kind == m.CAUSE_REFUSED and self.pins is not None:  # only its creator's process reports it
                 self._callers.tell_refusal(cause.text)
             self.pins = None
         for watcher in tuple(self.watchers):
@@ -166,7 +166,7 @@ class ActorCaller:
 
     # ------------------------------------------------------------------------------------ questions
     def error(self, doing: str = "") -> BaseException:
-        """The error of whoever meets the actor dead; `doing` is a sentence about what it was doing."""
+        """The error for calls to a dead actor; `doing` is a sentence about what it was doing."""
         return actor_error(self.actor_id, self.class_name, self.actor.cause, doing=doing)
 
     def connection_of(self, _call: Call) -> Connection | None:
@@ -184,7 +184,7 @@ class ActorCaller:
         }
 
     def calls(self) -> Iterator[tuple[bytes, Callable[[], Row]]]:
-        """See `Part.calls`: those that were not sent."""
+        """See `Part.calls`: the unsent calls."""
         process = self.actor.process
         for call in self.actor.queue:
             yield call.task_id, partial(call.row, WAITS_FOR_ARGUMENTS if call.waiting else WAITS_FOR_WORKER, process)
@@ -193,7 +193,7 @@ class ActorCaller:
 
 
 class ActorState:
-    """The moment at which an actor is in one of some states, among them DEAD: a `mray._common.bridge.Waitable`. Any thread."""
+    """An actor's arrival in one of some states, DEAD among them: a `mray._common.bridge.Waitable`. Any thread."""
 
     __slots__ = ("_caller", "_doing", "_states")
 
@@ -207,7 +207,7 @@ class ActorState:
         return self._caller.actor.state in self._states
 
     def then(self, callback: Callable[[Any], object]) -> Cancel:
-        """As `Waitable.then`, in the reading thread and without the lock, with the error of an actor that is dead."""
+        """As `Waitable.then`, in the reading thread and without the lock, with the error of a dead actor."""
         caller = self._caller
 
         def changed() -> None:
@@ -216,11 +216,11 @@ class ActorState:
                 caller.client.reactor.defer(partial(callback, caller.error(self._doing)))
 
         def cancel() -> None:
-            with contextlib.suppress(ValueError):  # it has come, or another thread has cancelled it
+            with contextlib.suppress(ValueError):  # it has been called, or another thread has cancelled it
                 caller.watchers.remove(changed)
 
         with caller.client.lock:
-            caller.subscribe()  # first: where the node is lost the state is known immediately
+            caller.subscribe()  # first: if the node is lost, this sets the state
             caller.watchers.append(changed)
             changed()
         return cancel
@@ -259,7 +259,7 @@ class ActorCallers(Part, dict[bytes, ActorCaller]):
         return caller
 
     def forget(self, actor_id: bytes) -> None:
-        """Drop the queue of an actor that is dead or was never subscribed to: this process holds no handle any more."""
+        """Drop the queue of an actor that is dead or was never subscribed to; the caller holds no handle of it."""
         caller = self.get(actor_id)
         if caller is not None and caller.actor.state in (DEAD, UNKNOWN) and not caller.actor.queue and not caller.watchers:
             del self[actor_id]
@@ -269,16 +269,16 @@ class ActorCallers(Part, dict[bytes, ActorCaller]):
             yield from caller.calls()
 
     def is_idle(self) -> bool:
-        """Whether no call of this process waits for its answer, or to be sent."""
+        """Whether no call of this process to an actor is unsent or unanswered."""
         actors = [caller.actor for caller in tuple(self.values())]
         return not any((actor.link is not None and actor.link.calls) or actor.queue or actor.aside for actor in actors)
 
     def own_live(self) -> bool:
-        """Whether an actor that ends with this process is not dead yet."""
+        """Whether an actor that ends with this process is still alive."""
         return any(caller.owned and caller.actor.state not in (DEAD, UNKNOWN) for caller in tuple(self.values()))
 
     def end_of_process(self, actor_id: bytes, class_name: str, process: str) -> BaseException | None:
-        """The error for a process of an actor that is known to be gone; None when the actor goes on in another one. Takes the lock."""
+        """The error for an actor's process that has exited; None if the actor continues in another one. Takes the lock."""
         client = self.client
         with client.lock:
             caller = self.of(actor_id)
@@ -294,7 +294,7 @@ class ActorCallers(Part, dict[bytes, ActorCaller]):
             caller.on_state(state, process, incarnation, None if cause is None else Cause(*cause))
 
     def connection_ended(self, connection: Connection, error: Exception | None, unread: bool) -> None:
-        """Fail the queues of actors at the other end of a connection that broke, although the process lives."""
+        """Fail the queues of actors at the other end of a broken connection whose process lives."""
         if error is not None and (unread or self.client.fatal is None):
             for caller in list(self.values()):
                 if caller.actor.link is connection:

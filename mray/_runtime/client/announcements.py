@@ -1,7 +1,7 @@
-"""Log lines of a client's own, written in a thread of their own.
+"""Log lines of a client, written in a separate thread.
 
-In every client that has such lines. The thread that reads for all others must not log: a logging handler of the program's may be slow, need
-a lock whose holder waits for a reply, or call mray itself.
+The thread that reads for all others must not log: a program's logging handler may be slow, need a lock whose holder waits for a reply,
+or call mray.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from queue import SimpleQueue
 
 from mray._common.log import logger
 
-#: Seconds that the end of a client waits for the last lines to be logged.
+#: Seconds that `close` waits for the last lines.
 PATIENCE = 1.0
 
 
 class Announcements:
-    """Logs lines one after the other. Any thread, with any lock but the logger's."""
+    """Logs lines one after the other. Callable in any thread, with any lock held but the logger's."""
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -25,7 +25,7 @@ class Announcements:
         self._thread: threading.Thread | None = None
 
     def say(self, line: Callable[[], None]) -> None:
-        """Call `line`, which logs, soon."""
+        """Queue `line`, which logs."""
         self._queue.put(line)
         with self._lock:
             if self._thread is None:
@@ -33,7 +33,7 @@ class Announcements:
                 self._thread.start()
 
     def close(self) -> None:
-        """Log the last lines, for at most `PATIENCE` seconds. Idempotent."""
+        """Log the queued lines, for at most `PATIENCE` seconds. Idempotent."""
         with self._lock:
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():

@@ -1,7 +1,7 @@
-"""Arguments on their way out: pickled, in a segment when they are large, and waited for when they are refs.
+"""Arguments of outgoing calls: pickled, stored in a segment when they are large, and awaited when they are refs.
 
-In the caller's process. Arguments that are refs travel as None, and their values beside the others with their places; a call waits here
-until they are there.
+Refs among the arguments travel as None, and their values beside the others with their positions; a call waits here until all values
+exist.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Arguments:
-    """Packs the arguments of calls, and has calls wait for them."""
+    """Packs the arguments of calls, and delays calls whose arguments are pending."""
 
     def __init__(self, owner: Owner, borrowing: Borrowing) -> None:
         self._owner = owner
@@ -37,9 +37,9 @@ class Arguments:
         self.waiting: Ordered[Call] = Ordered()
 
     def pack(self, call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None, of: Any, method: ActorMethodSpec | None = None) -> None:
-        """Pickle the arguments into the call, and put down which of them are refs whose values must be there first.
+        """Pickle the arguments into the call, and list the refs among them whose values it needs.
 
-        `of` is the function that is called, or the blueprint of the class of `method`; both are for texts.
+        `of` is the called function, or the blueprint of the class of `method`; both appear in error texts.
         """
         plain = True
         replace = False
@@ -62,7 +62,7 @@ class Arguments:
         self._store(call, (tuple(args), kwargs), of, method)
 
     def _replace(self, call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None) -> tuple[Sequence[Any], dict[str, Any] | None]:
-        """The arguments without refs, and without large bytes, which become objects rather than copies inside a pickle."""
+        """The arguments with refs, and large bytes, which become objects, taken out into the call."""
         call.arguments, call.places = refs, places = [], []
         given: dict[int | str, Any] = dict(enumerate(args))
         given.update(kwargs or {})
@@ -79,7 +79,7 @@ class Arguments:
         return tuple(given[number] for number in range(count)), {name: given[name] for name in kwargs or ()}
 
     def _store(self, call: Call, arguments: Any, of: Any, method: ActorMethodSpec | None) -> None:
-        """Pickle arguments that are not plain with cloudpickle, pin the refs inside, and use a segment when they are large."""
+        """Pickle arguments that are not plain, pin the refs inside, and use a segment when they are large."""
         owner = self._owner
         try:
             packed = serialize(arguments)
@@ -92,7 +92,7 @@ class Arguments:
         if packed.size <= INLINE_BYTES:
             call.form, call.payload = packed.form, packed.to_bytes()
             return
-        # An object without a ref: the worker borrows it, since views of large arguments may outlive the call.
+        # An object without a ref: the worker borrows it, because views of large arguments may outlive the call.
         entry = call.keep = owner.client.entry()
         object_id = new_object_id()
         segment = owner.store_value(packed, owner.client.process)
@@ -102,7 +102,7 @@ class Arguments:
         call.form, call.payload = m.SEGMENT, (*segment, object_id)
 
     def wait(self, call: Call, source: Any) -> bool:
-        """Have ``source.ready(call)`` called once every argument is there; False when that is now. Client's lock held."""
+        """Arrange for ``source.ready(call)`` once every argument exists; False if they all do now. Client's lock held."""
         call.source = source
         waiting = 0
 

@@ -1,13 +1,13 @@
-"""Refs that coroutines wait for, in any event loop of a driver or worker.
+"""Refs that coroutines await, in any event loop of a driver or worker.
 
-    value arrives ─▶ the thread that reads: queues (future, ref), wakes the loop once ─▶ loop: sets all queued futures
+  value arrives ─▶ the reading thread: queues (future, ref), wakes the loop once ─▶ loop: sets all queued futures
 
-No ref has a thread, and values that arrive together wake the loop together. While anything is awaited the loop watches the reactor's own
-epoll, so that the loop's thread, which sleeps there, is the thread that reads; where another thread reads all the time (the main thread of
-an actor with concurrency groups), that one wakes the loop. Before it sleeps the loop looks for some microseconds (`mray._ipc.spin`);
-in that time peers may count on this process to look, and use ring pairs.
+Refs need no threads, and values that arrive together wake the loop together. While coroutines wait, the loop watches the reactor's
+epoll, so that the loop's thread, which sleeps there, reads; where another thread always reads (the main thread of an actor with
+concurrency groups), that thread wakes the loop. Before it sleeps the loop polls for some microseconds (`mray._ipc.spin`); during that
+time peers may count on this process to poll, and use ring pairs.
 
-Imports asyncio, and so is imported only by processes that await.
+Imports asyncio, so only processes that await import it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from mray._api.object_ref import ObjectRef
     from mray._runtime.client.client import Client
 
-#: Looks in vain, because another thread reads, after which a loop watches no more for so many seconds.
+#: After this many fruitless polls, because another thread reads, a loop stops watching for `VAIN_SECONDS`.
 MOST_VAIN = 20
 VAIN_SECONDS = 1e-3
 
 
 class _Waiter:
-    """A future of a value; called when the value comes."""
+    """A future of a value; called when the value arrives."""
 
     __slots__ = ("_arrived", "entry", "future", "ref")
 
@@ -53,19 +53,19 @@ class AwaitedRefs:
 
     def __init__(self, client: Client, loop: asyncio.AbstractEventLoop) -> None:
         self._client = client
-        #: The class of entries of refs that are of this session.
+        #: The class of entries of this session's refs.
         self._entry = client.entry
         self._reactor = client.reactor
         self._loop = weakref.ref(loop)
         #: Futures whose values have arrived and that are not set yet; and whether the loop has been woken for them.
         self._arrivals: deque[_Waiter] = deque()
         self._told = False
-        #: Futures that wait.
+        #: The number of waiting futures.
         self._count = 0
         #: Whether the loop's selector watches the reactor; how often it was woken in vain since.
         self._watches = False
         self._vain = 0
-        #: Whether the reactor was told that the loop may sleep there.
+        #: Whether the reactor was notified that the loop may sleep there.
         self._outside = False
         #: Whether this thread is reading for the loop, and will set the futures itself.
         self._looks = False
@@ -73,7 +73,7 @@ class AwaitedRefs:
         self._spin = LoopSpin(lambda: self._count, self._look_awake, lambda: self._may_sleep(True))
 
     def future(self, ref: ObjectRef) -> asyncio.Future[Any]:
-        """A future of the value. Cancelling it leaves the task alone."""
+        """A future of the value. Cancelling it does not cancel the task."""
         loop = self._loop()
         assert loop is not None
         future = loop.create_future()
@@ -88,7 +88,7 @@ class AwaitedRefs:
             self._forget(waiter)
 
     def wait(self, ref: ObjectRef) -> Generator[Any, None, Any]:
-        """Suspend the coroutine until the value is there. A cancelled coroutine leaves nothing behind."""
+        """Suspend the coroutine until the value exists. A cancelled coroutine leaves nothing behind."""
         entry = ref._entry
         if type(entry) is self._entry and entry.form is not None and entry.form != m.SEGMENT:
             return self._value(ref)
@@ -104,14 +104,13 @@ class AwaitedRefs:
             self._forget(waiter)
 
     def _forget(self, waiter: _Waiter) -> None:
-        """The coroutine waits no more."""
         entry = waiter.entry
         if entry.form is None:
             with self._client.lock:
                 self._count -= entry.forget(waiter)
 
     def _wait(self, waiter: _Waiter, loop: asyncio.AbstractEventLoop) -> bool:
-        """Have `waiter` called when the value comes; False when it is there."""
+        """Arrange for `waiter` to be called when the value arrives; False if it exists."""
         client, ref, entry = self._client, waiter.ref, waiter.entry
         client.borrowing.check(ref)
         with client.lock:
@@ -124,7 +123,7 @@ class AwaitedRefs:
         self._count += 1
         self._reactor.waits += 1
         if not self._flushes and self._reactor.has_unsent:
-            # After the other coroutines of this iteration have made their requests.
+            # After the other coroutines of this iteration have sent their requests.
             self._flushes = True
             loop.call_soon(self._flush)
         if not client.objects.reads_always:
@@ -139,7 +138,7 @@ class AwaitedRefs:
 
     # ------------------------------------------------------------------------------------ arriving
     def _arrived(self, waiter: _Waiter) -> None:
-        """Queue a waiter whose value has come, and wake the loop. The thread that reads, with the client's lock."""
+        """Queue a waiter whose value has arrived, and wake the loop. In the reading thread, with the client's lock."""
         self._arrivals.append(waiter)
         loop = self._loop()
         if self._told or loop is None:
@@ -162,7 +161,7 @@ class AwaitedRefs:
                 self._settle_or_wait(waiter, loop)
 
     def _settle_or_wait(self, waiter: _Waiter, loop: asyncio.AbstractEventLoop) -> None:
-        """Settle the future, or wait again where the value has been lost meanwhile and is being made again."""
+        """Set the future, or wait again if the value was lost meanwhile and is being recomputed."""
         ref, entry = waiter.ref, waiter.entry
         if (type(entry) is not self._entry or entry.form in (None, m.SEGMENT)) and self._wait(waiter, loop):
             return
@@ -186,7 +185,7 @@ class AwaitedRefs:
         self._may_sleep(False)
 
     def _may_sleep(self, outside: bool) -> None:
-        """The loop may sleep in its selector from now on, or it is going to look before it does."""
+        """Notify the reactor whether the loop may sleep in its selector without polling first."""
         if outside is not self._outside and (self._watches or not outside):
             self._outside = outside
             self._reactor.sleep_outside(outside)
@@ -197,7 +196,7 @@ class AwaitedRefs:
         self._read()
 
     def _read(self) -> bool:
-        """Read, and settle futures whose values have come; False: another thread reads."""
+        """Read, and set futures whose values have arrived; False if another thread reads."""
         self._looks = True
         try:
             read = self._reactor.look()
@@ -208,7 +207,7 @@ class AwaitedRefs:
         return read
 
     def _look(self) -> None:
-        """Read: the reactor's epoll is readable."""
+        """Read, since the reactor's epoll is readable."""
         read = self._read()
         self._vain = 0 if read else self._vain + 1
         loop = self._loop()
@@ -228,17 +227,17 @@ class AwaitedRefs:
             self._may_sleep(not self._spin.active)
 
     def close(self) -> None:
-        """Settle all futures: the session ends. Any thread."""
+        """Set all futures: the session ends. Any thread."""
         loop = self._loop()
         if not self._watches or loop is None or loop.is_closed():
             return
         self._watches = False
-        fd = self._reactor.fileno()  # the reactor may be closed by the time the loop runs this
+        fd = self._reactor.fileno()  # the reactor may be closed when the loop runs this
         call_in_loop(loop, lambda: self._unwatch(loop, fd))
 
 
 def awaited_refs(client: Client) -> AwaitedRefs:
-    """The `AwaitedRefs` of the event loop that runs in this thread; RuntimeError when there is none."""
+    """The `AwaitedRefs` of this thread's running event loop; RuntimeError if there is none."""
     loop = own_loop()
     found: AwaitedRefs | None = client.objects.awaited.get(loop)
     if found is None:

@@ -7,20 +7,20 @@ from typing import Any
 
 
 class Running:
-    """A call, or an actor's constructor, from its begin until it is answered."""
+    """A call, or an actor's constructor, from its start until it is answered."""
 
     __slots__ = ("awaited", "canceled", "final_error", "function_name", "name", "task_id")
 
     def __init__(self, task_id: bytes, name: str, function_name: str | None) -> None:
         self.task_id = task_id
-        #: The name that the caller has given it, or that of its function.
+        #: The caller's name for it, or the function's name.
         self.name = name
-        #: The function or method: module and qualified name. None as long as the function has not been looked up.
+        #: The module and qualified name of the function or method; None until it has been looked up.
         self.function_name = function_name
         self.canceled = False
-        #: Arguments whose tensors streams wait for, that may be lost with their holders (`mray._gpu.tensor_transport`).
+        #: Arguments with tensors that streams still wait for, which may be lost with their holders (`mray._gpu.tensor_transport`).
         self.awaited: Sequence[Any] = ()
-        #: The exception that replaces the result or the error of the user's code, which has called `exit_actor`.
+        #: The exception that replaces the result or error of user code that has called `exit_actor`.
         self.final_error: BaseException | None = None
 
 
@@ -41,7 +41,7 @@ class CallContext:
         self.runtime_env: dict[str, Any] = {}
         self.max_task_retries = 0
         self.namespace = ""
-        #: Its placement group, whether its children follow it there, the group's bundles. The same object as long as it is the same place.
+        #: The placement group, whether children inherit it, the group's bundles. The same object as long as the placement does not change.
         self.placement: tuple[bytes, bool, list[dict[str, float]]] | None = None
 
     @property

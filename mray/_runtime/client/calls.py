@@ -1,7 +1,6 @@
-"""A call that has not been answered, as its caller remembers it.
+"""An unanswered call, as its caller remembers it.
 
-In the caller's process. A call goes straight to the worker's socket; its record stays in `Connection.calls` of that connection until the
-reply comes.
+A call goes directly to the worker's socket; its record stays in `Connection.calls` of that connection until the reply arrives.
 """
 
 from __future__ import annotations
@@ -22,48 +21,48 @@ from mray._runtime.connections.part import Row
 from mray._runtime.objects.unhandled_errors import mark_handled
 from mray.exceptions import TaskCancelledError
 
-#: States of calls, in Ray's words.
+#: Ray's names of states of calls.
 WAITS_FOR_ARGUMENTS = "PENDING_ARGS_AVAIL"
 WAITS_FOR_WORKER = "PENDING_NODE_ASSIGNMENT"
 SENT = "SUBMITTED_TO_WORKER"
-#: Missing arguments that the row of a call names, at most.
+#: The most missing arguments that the row of a call names.
 _MOST_AWAITED = 8
 
 
 class Call:
-    """A call that has not been answered.
+    """An unanswered call.
 
-    `entry` is that of its return value if it has exactly one, `entries` are those of several. `pins` keeps objects alive until the
-    reply: refs among and inside the arguments, the handle it was made with.
+    `entry` is the entry of its only return value, `entries` are those of several. `pins` keeps objects alive until the reply: refs among
+    and inside the arguments, the handle it was called through.
     """
 
-    # Class attributes rather than slots, as in `Entry`: a call is made for every call, and most fields stay as they are.
+    # Class attributes instead of slots, as in `Entry`: most fields keep their defaults.
 
     form = 0
     payload: Any = b""
     refs: list[tuple[bytes, str]] | None = None
-    #: Top-level refs among the arguments; and the place of each: the number of a positional argument, the name of a keyword.
+    #: Top-level refs among the arguments; and the position of each: the index of a positional argument, the name of a keyword.
     arguments: list[ObjectRef] | None = None
     places: Sequence[int | str] = ()
     pins: Any = None
     #: Keeps the actor alive until the call is answered.
     handle: Any = None
-    #: The entry of the arguments when they are so large that they lie in a segment.
+    #: The entry of arguments that are so large that they lie in a segment.
     keep: Entry | None = None
     options: dict[str, Any] | None = None
-    #: Arguments whose values are not there yet.
+    #: The number of arguments whose values are pending.
     waiting = 0
     #: The task that made the call, None in a driver.
     parent: bytes | None = None
-    #: Retries left: after system failures, or after application errors that are retried. `CANCELLED` once it was.
+    #: Retries left, after system failures or retried application errors; `CANCELLED` after a cancellation.
     retries = 0
-    #: Whether it was sent before, to a process that is dead now or that has failed it.
+    #: Whether it was sent before, to a process that has died or has failed it.
     was_sent = False
     memory_kills = 0
     name = ""
-    #: The queue (of an actor, of a scheduling class) the call belongs to.
+    #: The queue (of an actor, of a scheduling class) that the call belongs to.
     source: Any = None
-    #: The lease a task was pushed to.
+    #: The lease that a task was pushed to.
     lease: Any = None
 
     def __init__(self, task_id: bytes, method: Any, num_returns: int, entry: Entry | None, entries: Sequence[Entry] = ()) -> None:
@@ -76,14 +75,14 @@ class Call:
     def argument_values(self, export: Callable[[ObjectRef], str]) -> list[tuple[Any, ...]] | None:
         """The values of arguments that were refs, for the message: ``(place, form, payload)``, and (object id, owner) unless inline.
 
-        `export` gets an object ready to be borrowed, and returns its owner.
+        `export` prepares an object for borrowing, and returns its owner.
         """
         if self.arguments is None:
             return None
         values: list[tuple[Any, ...]] = []
         for place, ref in zip(self.places, self.arguments, strict=True):
             entry = ref._entry
-            # None: it is being made again. The worker finds no segment in its place, and asks the owner.
+            # None: it is being recomputed. The worker finds no segment, and asks the owner.
             form = SEGMENT if entry.form is None else entry.form
             if form in (SEGMENT, TENSORS):
                 # Views of it may outlive the call: the worker borrows the object.
@@ -95,14 +94,14 @@ class Call:
         return values
 
     def use_retry(self) -> None:
-        """Count a retry: the call is going to be sent again; deaths and errors count alike. The last attempt answers with its error."""
+        """Count a retry before the call is sent again, after a death or an error alike. The last attempt answers with its error."""
         if self.retries > 0:
             self.retries -= 1
         if not self.retries and self.options is not None:
             self.options = {name: value for name, value in self.options.items() if name != "retry"}
 
     def fail(self, error: BaseException, process: str = "") -> None:
-        """Make this error every return value of the call; `process` has run it, "" if it was not begun. Client's lock held."""
+        """Fail every return value with this error; `process` has run the call, "" if none has. Client's lock held."""
         self._note_failure(process, *failed_calls.facts(error))
         payload = pickle_error(error)
         for entry in self.entries if self.entry is None else (self.entry,):
@@ -110,7 +109,7 @@ class Call:
         self.release()
 
     def failed(self, payload: bytes, process: str) -> None:
-        """Record the pickled error that the worker has answered with. Client's lock held."""
+        """Record the pickled error of the worker's answer for listings. Client's lock held."""
         self._note_failure(process, *failed_calls.facts_of_answer(payload))
 
     def _note_failure(self, process: str, kind: str, text: str) -> None:
@@ -150,22 +149,22 @@ class Call:
         }
 
     def send(self, client: Endpoint, connection: Connection, message: Message) -> bool:
-        """Send its message; if that has a value that messages cannot carry the call fails, and no other. Client's lock held."""
+        """Send the call's message; if it has a value that messages cannot carry, only this call fails. Client's lock held."""
         try:
             client.send_call(connection, message)
         except ValueError as error:
             del connection.calls[self.task_id]
-            self.options = None  # listings could not have them either
+            self.options = None  # listings cannot show them either
             self.fail(TypeError(f"{self.names()[1]} could not be called: its options have a value that messages cannot carry ({error})."))
             return False
         return True
 
     def cancel(self) -> None:
-        """Fail the call as cancelled: it does not run (again). Client's lock held."""
+        """Fail the call as cancelled. Client's lock held."""
         self.fail(TaskCancelledError(TaskID(self.task_id)))
 
     def release(self) -> None:
-        """Let go of all objects that the call kept alive: it is over."""
+        """Release all objects that the call kept alive."""
         self.pins = None
         self.handle = None
         self.arguments = None
@@ -174,13 +173,13 @@ class Call:
 
 
 def lost_call(call: Call, message: str, error: Exception) -> Exception:
-    """Fail a call that its connection has no record of any more with an error of this process; returns the error, to be raised."""
+    """Fail a call that its connection no longer records with an error of this process; returns the error, to be raised."""
     call.fail(fault_error(f"The handler of {message}", error))
     return error
 
 
 def failed_reply(task_id: bytes, num_returns: int, payload: bytes) -> tuple[Any, ...]:
-    """The message that answers a call with an error, pickled, for each of its return values."""
+    """The message that answers a call with a pickled error for each of its return values."""
     if num_returns == 1:
         return REPLY, task_id, FAILED, payload, None
     return REPLIES, task_id, [(FAILED, payload, None)] * num_returns
@@ -188,7 +187,7 @@ def failed_reply(task_id: bytes, num_returns: int, payload: bytes) -> tuple[Any,
 
 def fail_call(peer: Connection, _failure: Exception, payload: bytes, *fields: Any) -> None:
     """Answer a CALL or TASK whose handler has failed as if its code had raised the error."""
-    call = MethodInvocation(*fields[: len(MethodInvocation._fields)])  # TASK begins with the same
+    call = MethodInvocation(*fields[: len(MethodInvocation._fields)])  # TASK begins with the same fields
     if call.options is not None and "stream" in call.options:
         peer.post((STREAM_ITEMS, call.task_id, call.options["stream"][0], [(FAILED, payload, None)]))
     peer.send(failed_reply(call.task_id, call.num_returns, payload))

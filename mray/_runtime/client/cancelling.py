@@ -9,15 +9,16 @@ In every client (`Cancelling`) and in every worker (`Interrupts`).
                                                                   ├─ it runs: SIGINT to the main thread, children cancelled likewise
                                                                   └─ force: the process exits, or sends KILL_ME to the node
 
-A call that was cancelled is marked (`CANCELLED`), so that it is not sent again after its worker has died or returned it, or its attempt has
+A cancelled call is marked (`CANCELLED`), so that it is not sent again after its worker has died or returned it, or its attempt has
 failed.
 
 Note [task of an interrupt]
 ---------------------------
-An interrupt is sent by the thread that reads and lands in the main thread some byte codes later, and another task may run by then. So
-each is sent for a named task: the names are written before the signal is sent, and the handler, which runs in the main thread,
-acts only if the running task is named. Names are dropped when a task has begun and ended since: a signal has arrived by then.
-A SIGINT that was not sent for a task is the user's own and interrupts the running one.
+The reading thread sends an interrupt, which lands in the main thread some byte codes later, when another task may be running. So each
+interrupt is sent for a named task: the names are written before the signal is sent, and the handler, in the main thread, acts only if
+the
+running task is named. Names are dropped after another task has begun and ended, when the signal must have arrived. A SIGINT that was not
+sent for a task comes from the user and interrupts the running one.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from mray._runtime.objects.owner import Owner
     from mray._runtime.processes.process import Process
 
-#: Where the actor stands in an object id, without its job.
+#: The bytes of an object id that hold the actor, without its job.
 _ACTOR = slice(8, 20)
 _INDEX = slice(24, 28)
 
@@ -56,16 +57,16 @@ class Cancelling:
     def __init__(self, owner: Owner, arguments: Arguments, leases: LeasePools, actors: ActorCallers) -> None:
         client = self._client = owner.client
         self._owner = owner
-        #: Queues of calls that have not been sent.
+        #: Queues of unsent calls.
         self._arguments = arguments
         self._leases = leases
         self._actors = actors
         client.from_peers.on({m.CANCEL_OBJECT: self._on_cancel_object})
 
     def cancel(self, ref: ObjectRef, force: bool, recursive: bool) -> None:
-        """Cancel the call behind a ref, wherever it is. Takes the lock itself; returns without waiting for the end of the task.
+        """Cancel the call behind a ref, wherever it is. Takes the lock; does not wait for the end of the task.
 
-        ValueError when `force` is asked for a call of an actor.
+        Raises ValueError for `force` with a call of an actor.
         """
         with self._client.lock:
             self._cancel_object(ref._entry, ref.binary(), force, recursive)
@@ -83,7 +84,7 @@ class Cancelling:
         if force and object_id[_ACTOR] != NO_ACTOR:
             raise ValueError("force=True is not supported for actor tasks.")
         owner = self._client.try_peer(entry.owner)
-        if owner is not None:  # else the owner's death is on its way, and fails the waiters
+        if owner is not None:  # else the owner's death will fail the waiters
             owner.send((m.CANCEL_OBJECT, object_id, force, recursive))
 
     def _on_cancel_object(self, _peer: Connection, object_id: bytes, force: bool, recursive: bool) -> None:
@@ -94,7 +95,7 @@ class Cancelling:
             self._client.reactor.wake()
 
     def cancel_call(self, call: Call, force: bool, recursive: bool) -> None:
-        """Take a call back if it has not been sent, else ask its worker."""
+        """Take an unsent call out of its queue, or ask its worker to cancel it."""
         if force and call.handle is not None:
             raise ValueError("force=True is not supported for actor tasks.")
         call.retries = CANCELLED
@@ -107,7 +108,7 @@ class Cancelling:
                 connection.send((m.CANCEL, call.task_id, force, recursive))
 
     def cancel_children(self, task_id: bytes, again: bool = True) -> None:
-        """Cancel every unanswered call that this task has made; one that was cancelled before only if it is to be interrupted `again`."""
+        """Cancel every unanswered call of this task; one that was cancelled before only if `again`."""
         for call in [call for call in self._outstanding() if call.parent == task_id]:
             if again or call.retries != CANCELLED:
                 self.cancel_call(call, False, True)
@@ -122,9 +123,9 @@ class Cancelling:
             yield from connection.calls.values()
 
     def interrupted(self, entries: Iterable[Entry]) -> None:
-        """Cancel the tasks that a driver has waited for when Ctrl-C came: its user wants them to end too. Takes the lock itself.
+        """Cancel the tasks that a driver waited for when Ctrl-C arrived. Takes the lock.
 
-        Calls of actors go on: an actor's next caller would meet the state that half a method has left behind.
+        Calls of actors go on: an interrupted method would leave the actor half-changed for its next caller.
         """
         client = self._client
         if client.role != m.ROLE_DRIVER or not settings.CANCEL_ON_INTERRUPT.get():
@@ -157,7 +158,7 @@ class Interrupts:
         client.reactor.guard.landed = self._note_delivery
 
     def cancel(self, task_id: bytes, force: bool, recursive: bool) -> None:
-        """Cancel a task that is not in the inbox: it runs, is about to, or is over. Reading thread, client's lock held."""
+        """Cancel a task that is not in the inbox: it runs, is about to, or has ended. Reading thread, client's lock held."""
         with self._lock:
             self.active = True
             self._named[task_id] = recursive
@@ -175,8 +176,8 @@ class Interrupts:
             self._cancelling.cancel_children(task_id)
 
     def _send(self) -> None:
-        # A signal and no flag: it ends a sleep, but not one that the main thread is about to begin after it has looked for signals. So the
-        # signal is sent again until the handler has run.
+        # A signal ends a sleep, but not one that the main thread begins just after its check for signals. So it is sent again until the
+        # handler has run.
         self._landed = False
         self._process.interrupt()
         self._client.reactor.call_later(AGAIN_SECONDS, self._look_again)
@@ -194,7 +195,7 @@ class Interrupts:
         return task_id in self._named or task_id in self._before
 
     def begin(self, task_id: bytes) -> None:
-        """Drop old names as a task begins. Raises KeyboardInterrupt when the task is among the new ones. Main thread."""
+        """Drop old names as a task begins. Raises KeyboardInterrupt if the task is among the new ones. Main thread."""
         with self._lock:
             cancelled = task_id in self._named
             self._before, self._named = self._named, {}
@@ -203,11 +204,11 @@ class Interrupts:
             raise KeyboardInterrupt
 
     def ended(self, task_id: bytes) -> None:
-        """Cancel calls that an interrupted task has made since its children were cancelled. Main thread."""
+        """Cancel calls that an interrupted task has made after its children were cancelled. Main thread."""
         if self._named.get(task_id):
             with self._client.lock:
                 self._cancelling.cancel_children(task_id, again=False)
 
     def _is_wanted(self) -> bool:
-        """Whether the SIGINT that has come is for the task that runs now. Main thread, in the handler."""
+        """Whether the SIGINT that has arrived is for the running task. Main thread, in the handler."""
         return not self.active or self.is_cancelled(self._context.task_id)

@@ -4,7 +4,7 @@
                                 +-- peers (calls, replies, borrows: `mray._runtime.connections`)
                                 +-- own entries and store (`mray._runtime.objects`)
 
-It has its parts, which do the work, and ends them.
+It owns its parts, which do the work, and ends them.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ class Client(Endpoint):
             self.leases,
             self.wakeups,
         )
-        #: Those that were made late, by their names in `late`.
+        #: Parts created on demand, by their names in `late`.
         self.made: dict[str, Part] = {}
-        #: Sections that observers may ask for: functions that return builtin values, called with the client's lock.
+        #: Sections that observers may request: functions that return builtin values, called with the client's lock.
         self.sections: dict[str, Callable[[], Any]] = {
             "calls": self._calls,
             "failed": failed_calls.rows,
@@ -95,7 +95,7 @@ class Client(Endpoint):
         _clients.add(self)
 
     def late(self, name: str) -> Any:
-        """A part that is loaded and made when it is first asked for. It is told of ends as others are."""
+        """A part that is loaded and created on first use; it is notified of ends like the others."""
         part = self.made.get(name)
         if part is None:
             make = loaded(name)
@@ -109,7 +109,7 @@ class Client(Endpoint):
 
     @property
     def tensors(self) -> Tensors:
-        """The tensors that stay with their makers."""
+        """The tensors that stay with their holders."""
         found: Tensors = self.late(TENSORS)
         return found
 
@@ -142,14 +142,14 @@ class Client(Endpoint):
         self.hang_up()
 
 
-#: The clients of this process: one, and those of ended sessions that are still referenced.
+#: The clients of this process: the current one, and those of ended sessions that are still referenced.
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
-#: Clients whose descriptors the program has closed. They are never closed or collected: the numbers may be other files' by now.
+#: Clients whose descriptors the program has closed. They are never closed or collected: the numbers may denote other files now.
 _torn: list[Client] = []
 
 
 def own_clients() -> tuple[Client, ...]:
-    """The clients of this process: observers in it ask them without a socket."""
+    """The clients of this process, for observers in it."""
     return tuple(_clients)
 
 

@@ -1,15 +1,16 @@
-"""Descriptors across processes: getting those of other processes, and giving out one's own.
+"""File descriptors across processes: requesting those of other processes, and handing out one's own.
 
-In every client. A descriptor travels over a socket of its own: the asking process connects, sends DESCRIPTOR with a key, and gets it, the
-hang-up of a process that has died, or the reason why there is none.
+A descriptor travels over its own socket: the requesting process connects, sends DESCRIPTOR with a key, and receives the descriptor, the
+reason why there is none, or the hang-up of a dead process.
 
-    ""                   the process's own doorbell
-    "doorbell <ring>"      the doorbell that the readers of a ring share (`mray._runtime.client.wakeups`)
-    "one by one <ring>"    none: the readers of that ring are to be rung one by one
-    "semaphore <process> <name>"    none: that process wakes this one by a semaphore (`mray._ipc.semaphore`)
-    the name of a segment  that the process offers (`mray._ipc.segment`), for processes that cannot open it by its name
+  ""                   the process's own doorbell
+  "doorbell <ring>"      the doorbell that the readers of a ring share (`mray._runtime.client.wakeups`)
+  "one by one <ring>"    none: the readers of that ring are to be rung one by one
+  "semaphore <process> <name>"    none: that process wakes this one by a semaphore (`mray._ipc.semaphore`)
+  the name of a segment  that the process offers (`mray._ipc.segment`), for processes that cannot open it by its name
 
-The thread that reads answers, so a process that computes answers at once: by its row of the table, with a descriptor unless there is none.
+The reading thread answers, with the process's row of the table and the descriptor if there is one; so a process that computes answers
+without delay.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from mray.exceptions import RaySystemError
 if TYPE_CHECKING:
     from mray._runtime.connections.endpoint import Endpoint
 
-#: The beginnings of keys.
+#: The prefixes of keys.
 DOORBELL = "doorbell "
 ONE_BY_ONE = "one by one "
 SEMAPHORE = "semaphore "
@@ -40,7 +41,7 @@ _HEADER_BYTES = 4
 
 
 class Descriptors:
-    """The descriptors that this process and others ask each other for."""
+    """Requests descriptors from other processes, and answers their requests."""
 
     def __init__(self, client: Endpoint, doorbell: Callable[[str], int]) -> None:
         """`doorbell` answers the keys of doorbells: a descriptor, or -1."""
@@ -49,13 +50,13 @@ class Descriptors:
         client.from_peers.on({m.DESCRIPTOR: self._on_descriptor})
 
     def fetch(self, process: str, key: str) -> tuple[int, int]:
-        """A descriptor of another process, or -1 if there is none, and that process's row in the table. Waits until it answers (or dies).
+        """A descriptor of another process, or -1 if there is none, and that process's row in the table. Waits until it answers or dies.
 
-        FileNotFoundError if it has no such descriptor (any more), ConnectionError if it has ended, RaySystemError if its handler failed.
+        Raises FileNotFoundError if it has no such descriptor, ConnectionError if it has exited, RaySystemError if its handler failed.
         """
         sock = self._client.connect(process)
         try:
-            with contextlib.suppress(BrokenPipeError):  # it may have been refused before it has asked
+            with contextlib.suppress(BrokenPipeError):  # the request may be refused before it is sent
                 sock.sendall(encode((m.DESCRIPTOR, key)))
             data, fds, cut = receive_fds(sock, _ANSWER_BYTES, 1)
         finally:
@@ -96,6 +97,6 @@ class Descriptors:
                 socket.send_fds(connection.socket, [row], [fd])
         except FileNotFoundError as error:
             connection.send((m.REFUSED, error.errno, str(error)))
-        except OSError:  # the asking process has died since
+        except OSError:  # the requesting process has died
             pass
         connection.close()

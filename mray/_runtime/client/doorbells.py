@@ -1,6 +1,6 @@
 """`Doorbells`: how a process wakes others through graphs, and gets the memory that they offer.
 
-The kernel's is `mray._runtime.client.wakeups`; the engine in one process has its own.
+The kernel's is `mray._runtime.client.wakeups`; the single-process engine has its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Doorbells(Part, ABC):
 
     @abstractmethod
     def of(self, process: str) -> Doorbell:
-        """The doorbell of a process, or of this one. OSError when it has ended. Waits until that process answers (or dies)."""
+        """The doorbell of a process, or of this one. Waits until that process answers; OSError if it has exited."""
 
     @abstractmethod
     def ask_of(self, process: str) -> Ask:
@@ -29,15 +29,15 @@ class Doorbells(Part, ABC):
 
     @abstractmethod
     def group(self, ring: str, doorbells: Sequence[Doorbell]) -> GroupDoorbell | None:
-        """One doorbell for all readers of a ring, for its writer. None: they are rung one by one."""
+        """One doorbell for all readers of a ring, for its writer; None if they are rung one by one."""
 
     @abstractmethod
     def join_group(self, writer: str, ring: str) -> Callable[[], None]:
-        """Be woken by a group doorbell of another process. Returns what ends that."""
+        """Be woken by a group doorbell of another process. Returns the function that ends this."""
 
     @abstractmethod
     def end_group(self, ring: str) -> None:
-        """Close a group doorbell; its writer has closed the ring."""
+        """Close a group doorbell, whose ring the writer has closed."""
 
     def end_relays(self) -> None:
-        """The process leaves its session: from now on no thread rings its doorbell."""
+        """Stop the threads that ring this process's doorbell: it leaves its session."""

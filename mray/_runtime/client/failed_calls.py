@@ -1,7 +1,7 @@
-"""Calls that failed, for listings: Ray's name of the error, and its text.
+"""Failed calls of this process, for listings: Ray's name of the error, and its text.
 
-In every process, for the calls that it has made: the caller's record outlives the worker. (A worker remembers errors too, in
-`mray._runtime.worker.executor`: of generators, whose callers go on, and for callers that have ended.)
+The caller keeps the record, which so outlives the worker. (A worker remembers errors too, in `mray._runtime.worker.executor`: of
+generators, whose callers go on, and for callers that have exited.)
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from mray._common.history import History
 from mray._common.record import Record
 from mray._objects.remote_error import OURS, is_cancelled, text_of
 
-#: How many are remembered, and in how many bytes.
+#: The most records, and their most bytes.
 MOST = 1000
 MOST_BYTES = 1 << 20
-#: Characters of a text that are kept.
+#: Characters of a text that are stored.
 LONGEST = 10_000
 
 _TYPES: tuple[tuple[type[BaseException], str], ...] = (
@@ -35,19 +35,19 @@ _TYPES: tuple[tuple[type[BaseException], str], ...] = (
     (exceptions.NodeDiedError, "NODE_DIED"),
 )
 
-#: As `FailedCall`, the newest last.
+#: Fields of `FailedCall`, the newest last.
 _failed = History(MOST, MOST_BYTES)
 
 
 class FailedCall(Record):
-    """One failed call, under the names of the columns of `mray.util.state.common.TaskState`."""
+    """A failed call, with the columns of `mray.util.state.common.TaskState`."""
 
     task_id: bytes
     name: str
     func_or_class_name: str
     #: The task that made it; empty for none.
     parent: bytes
-    #: The process that made the call, where its queue has that.
+    #: The process that made the call, where its queue knows it.
     owner: str
     #: The process that ran it; empty for none.
     process: str
@@ -57,11 +57,11 @@ class FailedCall(Record):
     error_message: str
 
 
-#: Ray's words: before the text of an error of the user's code, and for a worker whose code has raised SystemExit.
+#: Ray's texts: before an error of user code, and for a worker whose code has raised SystemExit.
 USERS = "User exception:\n"
 _EXITS = "Worker exits with an exit code {}."
 _RAISED = "raised SystemExit("
-#: Lines before the reason of an actor's death: the columns of the row tell the same.
+#: Lines before the reason of an actor's death, which repeat the columns of the row.
 _HEADER = re.compile(rf"{re.escape(exceptions.ActorDiedError.BASE_ERROR_MSG)}\n(?:\t.*\n)*")
 
 
@@ -84,7 +84,7 @@ def facts(error: BaseException) -> tuple[str, str]:
 
 
 def facts_of_answer(payload: bytes) -> tuple[str, str]:
-    """(type, text) of the pickled error that a worker has answered with."""
+    """(type, text) of the pickled error of a worker's answer."""
     text = text_of(payload)
     if is_cancelled(text):
         return "TASK_CANCELLED", ""
@@ -94,15 +94,15 @@ def facts_of_answer(payload: bytes) -> tuple[str, str]:
 
 
 def remember(failed: FailedCall) -> None:
-    """Keep it for listings. Client's lock held."""
+    """Store a failed call for listings. Client's lock held."""
     _failed.append(tuple(failed))
 
 
 def rows() -> list[dict[str, Any]]:
-    """Failed calls of this process and session: the fields of `FailedCall` by their names."""
+    """The failed calls of this process and session: the fields of `FailedCall` by name."""
     return [dict(zip(FailedCall._fields, each, strict=True)) for each in _failed]
 
 
 def clear() -> None:
-    """Forget all failed calls: a new session begins."""
+    """Forget all failed calls, before a new session."""
     _failed.clear()

@@ -1,6 +1,6 @@
-"""The reason why values are not there yet, for the text of a GetTimeoutError.
+"""The reason why values are pending, for the text of a GetTimeoutError.
 
-In the process that waits: it knows the calls that it has made, and the node who holds the resources that they wait for.
+The waiting process knows its calls, and the node the holders of the resources that they wait for.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from mray._runtime.client.calls import Call
 from mray._runtime.connections.endpoint import Endpoint
 from mray.exceptions import RayError
 
-#: Seconds below which a wait is a look, and not told more about; and for the node's answer.
+#: Shorter waits, in seconds, are polls, and get no reason; the longest wait for the node's answer.
 LEAST, PATIENCE = 0.1, 1.0
 _MOST_NAMED = 5
 _QUEUED = "is queued"
 
 
 def why_late(client: Endpoint, entries: Iterable[Entry], timeout: float) -> str:
-    """Sentences for the end of the error after so many seconds; empty when nothing more is known. Not with the client's lock."""
+    """Sentences for the end of the error's text; empty if the reason is unknown. The client's lock must not be held."""
     if timeout < LEAST:
         return ""
     late = [entry.task for entry in entries if entry.form is None and entry.task is not None]

@@ -1,8 +1,8 @@
-"""Tasks on their way out: queues of tasks, and the leased workers they flow through.
+"""Outgoing tasks: queues of tasks, and the leased workers that run them.
 
-In the caller's process. Tasks that ask for the same (resources, environment) form a *pool*. A pool asks the node for leases, pushes its
-tasks straight to the leased workers, and returns a lease a little while after its last task, or when the node calls it back because
-another process waits for its resources. `mray._decide.caller.lease_pool` decides all this; pools carry it out.
+Tasks with the same (resources, environment) form a *pool*. A pool requests leases from the node, pushes its tasks directly to the leased
+workers, and returns a lease shortly after its last task, or when the node recalls it because another process waits for its resources.
+`mray._decide.caller.lease_pool` decides all this; pools carry it out.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ class TaskPool:
         rest = pools.client.facts["retry_delay"]
         self.tasks: LeasePool[Call] = LeasePool(key, pools.numbers, single=single, retriable=retriable, timed=pools.timed, rest=rest)
         self._clock = pools.clock
-        #: Tasks that have failed, until they are tried again. Those whose worker was ended because memory ran low rest longer each time;
-        #: these attempts are not counted against `max_retries`: the machine's lack of memory is not the task's fault.
+        #: Failed tasks until their next attempt. Those whose worker was killed because memory ran low rest longer each time; such attempts
+        #: do not count against `max_retries`.
         self.resting: set[Call] = set()
         #: The instructions that are being carried out.
         self._under_way: do.Instructions | None = None
 
     def follow(self, instructions: do.Instructions) -> None:
-        """Carry out instructions; those that come of it meanwhile follow them.
+        """Carry out instructions, and then those that result from them.
 
-        One that fails keeps none of the others from being carried out: links have noted the tasks that are to be pushed. Its error is
-        raised then.
+        A failed instruction does not stop the others, because links have recorded the tasks to be pushed. The first error is raised at
+        the end.
         """
         if self._under_way is not None:
             self._under_way += instructions
@@ -75,7 +75,7 @@ class TaskPool:
 
     # ------------------------------------------------------------------------------------ events
     def submit(self, call: Call) -> None:
-        """Queue a task whose arguments are there."""
+        """Queue a task whose arguments exist."""
         call.source = self
         if self.client.fatal is not None:
             call.fail(self.client.fatal)
@@ -88,17 +88,17 @@ class TaskPool:
             self.follow(instructions)
 
     def submit_when_ready(self, call: Call) -> None:
-        """Queue a task once its arguments are there."""
+        """Queue a task once its arguments exist."""
         if call.arguments is None or not self.pools.arguments.wait(call, self):
             self.submit(call)
 
     def ready(self, call: Call) -> None:
-        """Queue a waiting task, now that its arguments are there."""
+        """Queue a waiting task, whose arguments have arrived."""
         if call.waiting == 0:
             self.submit(call)
 
     def replied(self, call: Call) -> None:
-        """Push the next task to the worker of one that is done."""
+        """Push the next task to the worker of a finished one."""
         lease: Lease = call.lease
         if call.entry is None or call.entry.form == m.SEGMENT:
             remember(call)
@@ -107,13 +107,13 @@ class TaskPool:
             lease.link.flush()
 
     def attempt_failed(self, call: Call) -> None:
-        """Queue a task again: its function raised an error that is retried."""
+        """Queue a task again, whose function raised an error that is to be retried."""
         lease: Lease = call.lease
         self.follow(self.tasks.attempt_failed(lease, call, self._clock()))
         lease.link.flush()
 
     def given_back(self, lease: Lease, calls: list[Call]) -> None:
-        """Queue tasks again that a worker has given back."""
+        """Queue tasks again that a worker has returned."""
         self.follow(self.tasks.given_back(lease, calls, self._clock()))
         lease.link.flush()
 
@@ -133,21 +133,21 @@ class TaskPool:
             connection.flush()
 
     def lost(self, lease: Lease, cause: Cause) -> None:
-        """Queue or fail the tasks of a worker that has died."""
+        """Queue again or fail the tasks of a worker that has died."""
         # POINT lease lost
         self.tasks.worker_ended(lease)
         lease.link.read_rest()
         self.follow(self.tasks.lost(lease, cause, self._clock(), self.client.facts["oom_retries"]))
 
     def cancel(self, call: Call) -> bool:
-        """Take a task that has not been pushed out of the queue."""
+        """Take an unpushed task out of the queue; False if it was pushed."""
         if call in self.resting:
             self.resting.discard(call)
             return True
         return self.tasks.cancelled(call)
 
     def rests(self, call: Call) -> bool:
-        """Whether a task is only tried again later."""
+        """Whether a task waits for its next attempt."""
         return call in self.resting
 
     def _rest_passed(self, call: Call) -> None:
@@ -176,7 +176,7 @@ class TaskPool:
     def request(self, request: do.Request) -> None:
         number, task = request
         self.pools.requests[number] = self
-        # A request is named by the first task that waits now, and not by the first that ever did.
+        # A request is labelled with the first task that waits now.
         demand, label = self.demand, f"task {task.name}"
         self.client.node.send((m.LEASE_REQUEST, number, demand if demand.get("label") == label else {**demand, "label": label}))
 
@@ -300,13 +300,11 @@ class LeasePools(Part):
         self.arguments = arguments
         self._tell_refusal = tell_refusal
         self.clock, self.timed = clock
-        #: A pool is there as long as a function's plan, a task, a request, a lease or a timer needs it: every placement group has pools of
-        #: its own.
+        #: Weak, since every placement group has its own pools: a function's plan, a task, a request, a lease or a timer keeps a pool alive.
         self._pools: weakref.WeakValueDictionary[Any, TaskPool] = weakref.WeakValueDictionary()
         #: By number, and by the lease's id.
         self.requests: dict[int, TaskPool] = {}
         self.leases: dict[int, tuple[TaskPool, Lease]] = {}
-        #: Numbers requests.
         self.numbers = count(1)
         client.from_node.on({m.LEASE_GRANT: self.on_grant, m.LEASE_REFUSED: self.on_refused, m.LEASE_RECALL: self.on_recall})
         client.from_peers.on({m.GIVEN_BACK: self.on_given_back, m.LEAVING: self.on_leaving})
@@ -368,9 +366,9 @@ class LeasePools(Part):
 
     # ------------------------------------------------------------------------------------ functions
     def function_over(self, function_id: bytes) -> None:
-        """No function of this process with this pickle is left, and no call of it: the workers that know it may forget it.
+        """Let the workers drop a function: this process has no function with this pickle and no call of it left.
 
-        (There may be another function with the same pickle. Its next call takes it along anew.)
+        (Another function may have the same pickle. Its next call sends it again.)
         """
         with self.client.lock:
             for connection in self.client.peers.values():
@@ -381,14 +379,14 @@ class LeasePools(Part):
 
     # ------------------------------------------------------------------------------------ connections
     def connection_ended(self, connection: Connection, error: Exception | None, unread: bool) -> None:
-        """Return the lease of a worker that lives and has read no message of a connection, and push its tasks elsewhere."""
+        """Return the lease of a live worker that has read no message of a broken connection, and push its tasks elsewhere."""
         if unread and connection.peer.lease is not None:
             pool, lease = connection.peer.lease
             if not lease.lost:
                 pool.follow(pool.tasks.unread(lease, self.clock()))
 
     def worker_ended(self, end: Ended) -> None:
-        """A leased worker has ended; or its connection broke although it lives: then the node ends it."""
+        """End the leases of a worker that has exited, or whose connection broke; in the latter case the node kills it."""
         for pool, lease in tuple(self.leases.values()):
             if lease.process != end.process or (end.error is not None and not lease.link.closed):
                 continue
@@ -402,7 +400,7 @@ class LeasePools(Part):
 
     # ------------------------------------------------------------------------------------ all pools
     def queued(self) -> Iterator[Call]:
-        """Every task that has not been pushed."""
+        """Every unpushed task."""
         for pool in self._pools.values():
             yield from pool.tasks.queue
             yield from pool.resting
@@ -414,7 +412,7 @@ class LeasePools(Part):
             yield call.task_id, partial(call.row, WAITS_FOR_ARGUMENTS, "")
 
     def give_back_idle(self) -> None:
-        """Return every idle lease at once (before free resources are listed), and ask for none where no task waits."""
+        """Return every idle lease (before free resources are listed), and cancel requests where no task waits."""
         for pool in self._pools.values():
             pool.follow(pool.tasks.called_in())
 

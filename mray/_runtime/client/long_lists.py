@@ -1,17 +1,17 @@
-"""Long lists of refs that a program waits for again and again: ``while refs: done, refs = wait(refs)``.
+"""Long lists of refs that a program waits for repeatedly: ``while refs: done, refs = wait(refs)``.
 
-In any process, any thread. Mostly the next call gets the very refs that the last one has left::
+In any process, any thread. Usually a call gets the very refs that the previous one has left::
 
     wait(refs) ──▶ done, rest ──▶ wait(rest) ──▶ done, rest ──▶ ...
-                          │         ▲
-                        (kept) ─────┘ known to be refs of this session, each another; those that have arrived, by their place
+                         │         ▲
+                      (cached) ────┘ known to be distinct refs of this session; the arrived ones, by index
 
-So the price of a call is that of the values that have come, and of the list that it makes. Each value is awaited once, from the second call
-with a list on: to look at all of 8,000 refs 8,000 times, or to tell each of them so, takes seconds. A list with more refs at its end is
-known too.
+So a call costs as much as its arrived values and the list that it returns. From the second call with a list on, each value has one
+callback: polling all of 8,000 refs, or adding callbacks to each, 8,000 times would take seconds. A list with a few more refs at its end
+is recognized too.
 
-A list that is kept keeps values alive: it goes as soon as the program waits no more, and only long ones are kept. A call takes the list
-that it goes on with for itself: two threads never share one, and nobody finds one that an exception has left half done.
+A cached list keeps values alive, so it is dropped soon after the program's last wait, and only long ones are cached. A call removes the
+list that it uses from the cache: threads never share one, and one that an exception has left inconsistent is never found.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ from mray._api.backend import LONG_LIST
 from mray._api.object_ref import ObjectRef
 from mray._objects.ownership import Entry
 
-#: A list is kept for so many seconds after the last call, or for twice as many.
+#: Seconds that a list is cached after the last call, up to twice as long.
 _LINGER = 0.05
-#: So many lists are kept, of different threads.
+#: The most cached lists, of different threads.
 _MOST_KEPT = 4
-#: A call asks for one in so many of its refs at most: who asks for more looks through the list seldom.
+#: A call may ask for at most this share of its refs (one in `_FEW`): one that asks for more scans the list seldom.
 _FEW = 16
 
 
 class LongList:
-    """The refs that a `wait` has left. For one thread at a time, but for `count`."""
+    """The refs that a `wait` has left. For one thread at a time, except `count`."""
 
     __slots__ = ("_arrived", "_entries", "_numbers", "asks", "entries", "is_fresh", "refs")
 
     def __init__(self, refs: list[ObjectRef]) -> None:
         self.refs = refs
-        #: Of each ref, in order: its entry, and a number; these ascend. Empty until the list is watched.
+        #: Each ref's entry and number, in order, with ascending numbers. Empty until the list is watched.
         self._entries: list[Entry] = []
         self._numbers: list[int] = []
-        #: By entry, its number.
+        #: Numbers by entry.
         self.entries: dict[Entry, int] = {}
-        #: A heap: the numbers of entries that had a value when they were looked at.
+        #: A heap: the numbers of entries whose values have arrived.
         self._arrived: list[int] = []
-        #: Whether there are values of other owners that nobody has asked for.
+        #: Whether values of other owners have not been requested.
         self.asks = False
-        #: Whether it was used since somebody looked.
+        #: Whether it was used since the last check.
         self.is_fresh = True
 
     def known(self, refs: list[ObjectRef]) -> int:
-        """How many of these refs are known, from the first on: 0, or all that there are here. Compares pointers, mostly."""
+        """How many of these refs, from the first on, are this list's: 0 or all of its own. Mostly compares pointers."""
         own = self.refs
         size = len(own)
         if len(refs) == size:
@@ -62,11 +62,11 @@ class LongList:
 
     @property
     def count(self) -> int:
-        """How many have arrived. Any thread."""
+        """The number of arrived values. Any thread."""
         return len(self._arrived)
 
     def watch(self, more: Sequence[ObjectRef], own: type[Entry], lock: Any) -> bool:
-        """Have arrivals counted, of `more` refs too; False, and nothing done, where not each is another one of this session."""
+        """Count arrivals, of `more` refs too; False, without effect, unless all are distinct refs of this session."""
         added = [*more] if self.entries else [*self.refs, *more]
         new = [ref._entry for ref in added if ref.__class__ is ObjectRef]
         if len(new) != len(added) or {*map(type, new)} - {own} or len({*new}) != len(new) or not self.entries.keys().isdisjoint(new):
@@ -85,7 +85,7 @@ class LongList:
         return True
 
     def split(self, places: list[int]) -> tuple[list[ObjectRef], list[ObjectRef]]:
-        """The refs at these places, which are not waited for any more, and the others."""
+        """Remove the refs at these indices; returns them and the others."""
         refs, numbers, entries = self.refs, self._numbers, self._entries
         ready = [refs[place] for place in places]
         for place in reversed(places):
@@ -95,7 +95,7 @@ class LongList:
 
     # ---------------------------------------------------------------------------------- client's lock held
     def take(self, number: int) -> list[int]:
-        """The places of the first that are ready, so many at most. Those that have been lost since they came are awaited once more."""
+        """The indices of the first `number` ready refs, or fewer. Values that were lost since they arrived are awaited again."""
         found: list[int] = []
         arrived, came = self._arrived, self._came
         while arrived and len(found) < number:
@@ -112,7 +112,7 @@ class LongList:
             heappush(self._arrived, self._numbers[place])
 
     def end(self) -> None:
-        """Nobody waits for these any more: leave nothing with those that are still pending."""
+        """Withdraw the callbacks from pending entries."""
         came = self._came
         for entry in self.entries:
             if entry.form is None:
@@ -133,15 +133,15 @@ class LongLists:
 
     @staticmethod
     def is_long(refs: Sequence[ObjectRef], num_returns: int) -> bool:
-        """Whether what a `wait` of these leaves is kept."""
+        """Whether to cache what a `wait` of these leaves."""
         return len(refs) >= LONG_LIST and num_returns * _FEW <= len(refs)
 
     def has(self, refs: list[ObjectRef]) -> bool:
-        """Whether a `wait` has left these very refs."""
+        """Whether a `wait` has left exactly these refs."""
         return any(kept.known(refs) == len(refs) for kept in self._kept)
 
     def find(self, refs: list[ObjectRef], own: type[Entry]) -> LongList | None:
-        """The list of these refs, watched, which is the caller's now: it is to `keep` it, or to `end` it."""
+        """The list of these refs, watched, which the caller must `keep` or `end`; or None."""
         for kept in tuple(self._kept):
             known = kept.known(refs)
             if not known or not self._take(kept):
@@ -152,7 +152,7 @@ class LongLists:
         return None
 
     def keep(self, listed: LongList) -> None:
-        """Keep what a `wait` has left for the next one."""
+        """Cache what a `wait` has left for the next one."""
         if not listed.refs:
             return
         listed.is_fresh = True
@@ -165,18 +165,18 @@ class LongLists:
             self.later(_LINGER, self._look)
 
     def end(self, listed: LongList) -> None:
-        """Nobody goes on with it."""
+        """Drop a list that the caller of `find` does not `keep`."""
         with self._lock:
             listed.end()
 
     def clear(self) -> None:
-        """Keep nothing: the session has ended."""
+        """Drop all lists: the session has ended."""
         for kept in tuple(self._kept):
             if self._take(kept):
                 self.end(kept)
 
     def _take(self, listed: LongList) -> bool:
-        """Take a list out of what is kept; False where another thread has done so."""
+        """Remove a list from the cache; False if another thread has done so."""
         try:
             self._kept.remove(listed)
         except ValueError:
@@ -184,7 +184,7 @@ class LongLists:
         return True
 
     def _look(self) -> None:
-        """Drop the lists that nobody waits for any more. The thread that reads."""
+        """Drop the lists that were not used since the last check. In the reading thread."""
         self._is_looking = False
         for kept in tuple(self._kept):
             if kept.is_fresh:

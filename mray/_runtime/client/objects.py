@@ -1,7 +1,7 @@
 """The values of refs, for user code: `get`, `wait`, and callbacks.
 
-In every client, in any thread. A value comes with a reply (`mray._runtime.client.replies`) or from its owner
-(`mray._runtime.objects.borrowing`), and a thread that waits for it reads meanwhile (`mray._ipc.reactor`).
+In any thread. A value arrives with a reply (`mray._runtime.client.replies`) or from its owner (`mray._runtime.objects.borrowing`), and a
+thread that waits for it reads meanwhile (`mray._ipc.reactor`).
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from mray._runtime.objects.tensor_contract import Tensors
     from mray._runtime.objects.unhandled_errors import UnhandledErrors
 
-#: How long a task waits for values that may be there before it gives its CPUs back, in seconds: an owner that is not stuck, in C code
-#: say, has answered by then, with the value or its absence; also one that computes (it reads every few milliseconds).
+#: How long, in seconds, a task waits for values that may be ready before it gives its CPUs back: an owner that is not stuck, in C code for
+#: example, has answered by then, even one that computes (it reads every few milliseconds).
 GRACE_SECONDS = 0.05
-#: Objects that the row of a thread's wait names, at most.
+#: The most objects that the row of a thread's wait names.
 _MOST_AWAITED = 8
 
 
@@ -63,14 +63,14 @@ class Objects:
         self._cancelling = cancelling
         self._unhandled = unhandled
         self.long_lists = LongLists(client.lock, client.reactor.call_later)
-        #: Whether the first `get` that is really going to wait warns that it holds up an event loop.
+        #: Whether the first `get` that blocks warns that it holds up an event loop.
         self.warns = False
-        #: Event loop to the refs that its coroutines wait for (`mray._runtime.client.awaiting`); and whether some thread always reads.
+        #: The refs that coroutines wait for, by event loop (`mray._runtime.client.awaiting`); and whether some thread always reads.
         self.awaited: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self.reads_always = self._client.reactor.reads_always
 
     def location_of(self, ref: ObjectRef) -> tuple[int | None, bool]:
-        """(bytes of the value or None while it is pending, whether it lies on disk)."""
+        """(bytes of the value, or None while it is pending; whether it lies on disk)."""
         entry = _entry_of(ref)
         if entry.form is None:
             return None, False
@@ -79,23 +79,23 @@ class Objects:
         return len(entry.payload), False
 
     def value_of(self, entry: Entry) -> Any:
-        """The value of an entry that is ready; raises it when it is an error."""
+        """The value of an entry that is ready; raises it if it is an error."""
         form = entry.form
         if form == m.PICKLED:
             return deserialize(form, entry.payload)
         if form == m.FAILED:
             mark_handled(entry)
             raise unpickle_error(entry.payload)
-        if form == m.SEGMENT or form is None:  # it is being made again for another thread
+        if form == m.SEGMENT or form is None:  # it is being recomputed for another thread
             return self.read_segment(entry, entry.owner, entry.object_id)
         return deserialize(form, entry.payload)
 
     def read_segment(
         self, entry: Entry, owner: str | None, object_id: bytes | None, failed: Callable[[Any], BaseException] = unpickle_error
     ) -> Any:
-        """The value in a segment, made again if it was lost; raises the error if it cannot be. In any thread but the reading one.
+        """The value in a segment, recomputed if it was lost; raises the error if it cannot be. In any thread but the reading one.
 
-        `failed` makes the error of a payload of form FAILED, which may come instead.
+        `failed` turns the payload of an entry that has failed meanwhile into the error to raise.
         """
         while True:
             form, payload = entry.form, entry.payload
@@ -110,12 +110,12 @@ class Objects:
                     if entry.payload is payload and entry.form == m.SEGMENT:
                         raise self._owner.missing_error(owner, payload[0], object_id) from None
             elif form is None:
-                self.wait_as_user(entry.ready, None)  # the task that makes it again may need our CPUs
+                self.wait_as_user(entry.ready, None)  # the task that recomputes it may need this task's CPUs
             else:
                 return deserialize(form, payload)
 
     def get(self, refs: Sequence[ObjectRef], timeout: float | None, through_host: bool = False) -> list[Any]:
-        """Values in order; the first error that is known is raised although others are pending. For `through_host` see `Tensors.values`."""
+        """Values in order; the first known error is raised although others are pending. For `through_host` see `Tensors.values`."""
         entries = [ref._entry for ref in refs]
         own = self._client.entry
         if not {*map(type, entries)} <= {own}:
@@ -139,13 +139,13 @@ class Objects:
             return self._tensors().values(refs, value_of, timeout, through_host)
         try:
             return [value_of(entry) for entry in entries]
-        except ObjectLostError:  # this time the error names the object
+        except ObjectLostError:  # the second attempt's error names the object
             for ref in refs:
                 ref._entry.object_id = ref.binary()
             return [value_of(entry) for entry in entries]
 
     def get_one(self, ref: ObjectRef, timeout: float | None) -> Any:
-        """As `get`, the value of one ref."""
+        """As `get`, for one ref."""
         entry = ref._entry
         if type(entry) is self._client.entry and entry.form != m.FAILED and entry.owner is None:
             if entry.form is None:
@@ -181,15 +181,15 @@ class Objects:
             raise GetTimeoutError(f"Get timed out: some object(s) not ready after {timeout} s.{why}")
 
     def _ask_for(self, entries: Sequence[Entry], spare: int = 0) -> int | None:
-        """Have the values of borrowed objects sent. Client's lock held.
+        """Request the values of borrowed objects. Client's lock held.
 
-        Returns the `most_absences` of `wait_as_user`, a count of absences, when all of these values, or all but `spare`, may be there.
+        Returns the `most_absences` of `wait_as_user`, if all of these values, or all but `spare`, may be ready at their owners.
         """
         asks = self._client.resident.lends()
         for entry in dict.fromkeys(entries):  # a ref that is given twice is waited for once
             if entry.form is None:
                 if entry.owner is None or entry.fetching:
-                    spare -= 1  # it is being made, or was not there when it was asked for
+                    spare -= 1  # it is being computed, or was absent when it was requested
                 else:
                     self._borrowing.fetch(entry, asks)
         return self._borrowing.absences + spare if asks and spare >= 0 else None
@@ -199,8 +199,8 @@ class Objects:
     ) -> bool:
         """Wait on behalf of user code, perhaps for these entries; a task gives its CPUs back meanwhile.
 
-        Not while values come that are there already: a further worker would be started for each. With `most_absences` the task keeps its
-        CPUs until the owners have reported so many values absent, and for `GRACE_SECONDS` at most.
+        Not while values arrive that are ready at their owners: a further worker would be started for each. With `most_absences` the task
+        keeps its CPUs until the owners have reported more absent values than that, for at most `GRACE_SECONDS`.
         """
         reactor = self._client.reactor
         unblock = None
@@ -235,7 +235,7 @@ class Objects:
             return self._wait_among_strangers(refs, num_returns, timeout)
         try:
             ready, rest = split_ready(refs, num_returns)
-        except AttributeError:  # ids that no session made have no entry
+        except AttributeError:  # ids that no session created have no entry
             return self._wait_among_strangers(refs, num_returns, timeout)
         if len(ready) == num_returns:
             if is_long:
@@ -294,7 +294,7 @@ class Objects:
     def _wait_among_strangers(
         self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None
     ) -> tuple[list[ObjectRef], list[ObjectRef]]:
-        """As `wait`, where some refs are of no session or of an ended one: they are never ready."""
+        """As `wait`, where some refs belong to no session or to an ended one: they are never ready."""
         are_known = [type(ref._entry) is self._client.entry for ref in refs]
         known = list(compress(refs, are_known))
         if len(known) < num_returns:
@@ -305,10 +305,10 @@ class Objects:
         return [ref for ref in refs if ref in ready], [ref for ref in refs if ref not in ready]
 
     def then(self, ref: ObjectRef, callback: Callable[[], None], *, soon: bool = True) -> Cancel:
-        """Call back once, from the reading thread and without the lock, when the value is there. See `Backend.then`."""
+        """Call back once, from the reading thread and without the lock, when the value is ready. See `Backend.then`."""
         entry, client = ref._entry, self._client
         if type(entry) is not client.entry:
-            callback()  # which asks for the value, and gets the error
+            callback()  # it requests the value, and gets the error
             return nothing
         with client.lock:
             self._borrowing.revive(entry)
@@ -317,7 +317,7 @@ class Objects:
                     self._borrowing.fetch(entry)
 
                 def came(_entry: Entry) -> None:
-                    client.reactor.defer(partial(self.then, ref, callback, soon=soon))  # the value may have been lost again meanwhile
+                    client.reactor.defer(partial(self.then, ref, callback, soon=soon))  # the value may have been lost again
 
                 if soon and not self.reads_always:
                     client.reactor.wake_background_reader()
@@ -357,7 +357,7 @@ class Objects:
 
 
 def _warn_of_blocking_get() -> None:
-    # By this name of Ray's module, Ray Serve says that its own processes need no warning.
+    # Ray Serve sets this attribute of Ray's module where its own processes need no warning.
     if not getattr(sys.modules.get("ray._private.worker"), "blocking_get_inside_async_warned", False):
         logger.warning(
             "Using blocking ray.get inside async actor. This blocks the event loop. Please use `await` on object ref with "
@@ -366,17 +366,15 @@ def _warn_of_blocking_get() -> None:
 
 
 def _origin(entry: Entry) -> Row:
-    """The call or the process that the value of an entry comes from."""
     if entry.task is None:
         return {"task": "", "actor_id": b"", "process": entry.owner or "", "object_id": entry.object_id}
     origin: Row = entry.task.source.origin(entry.task)
     return origin
 
 
-#: The forms of values that came with messages.
+#: The forms of values that arrive in messages.
 _PICKLED = {m.PICKLED}
 
 
 def _entry_of(ref: ObjectRef) -> Any:
-    """The entry of a ref, for those who are not in a hurry."""
     return ref._entry

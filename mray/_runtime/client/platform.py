@@ -1,13 +1,13 @@
-"""`Platform`: what the runtime of a process stands on.
+"""`Platform`: the foundations of a process's runtime.
 
-Four seams have two implementations each: the kernel's, and that of the engine in one process (`mray._backends.local`)::
+Four seams have two implementations each: the kernel's, and the single-process engine's (`mray._backends.local`)::
 
-    clock        Clock                                     time by which calls are queued and leases kept
+    clock        Clock                                     time by which calls are queued and leases retained
     processes    Process, of a worker                      its threads, interrupts, variables, title and end
     transport    Transport, WaitingPlace, Doorbells        messages between processes, and waiting for them
-    memory       Memory                                    the place of large values
+    memory       Memory                                    where large values are stored
 
-Rejected: to derive another client, worker and executor for that engine. Each change of theirs had to be made with both in mind.
+Rejected: to derive another client, worker and executor for that engine. Every change would have to consider both.
 """
 
 from __future__ import annotations
@@ -37,5 +37,5 @@ class Platform(NamedTuple):
 
 
 def own_platform(session_dir: str) -> Platform:
-    """The kernel's, for a member of the session in this directory."""
+    """The kernel's platform, for a member of the session in this directory."""
     return Platform(Clock(), Sockets(session_dir), SharedMemory(), Wakeups)

@@ -1,14 +1,15 @@
-"""Making values again whose memory another program has removed.
+"""Recomputing values whose memory another program has removed.
 
-In the owner's process: the value of a task is computed once more, if the task may be retried (`max_retries`; an attempt counts as one) and
-its arguments are still there. A value that was put, or returned by an actor, cannot be made again.
+In the owner's process: the task runs once more, if it may be retried (`max_retries`; this counts as an attempt) and its arguments still
+exist. A value that was put, or returned by an actor, cannot be recomputed.
 
-    get, await, FETCH ── the segment is not there ──▶ the task, once more ──▶ the entry is pending again
+    get, await, FETCH ── the segment does not exist ──▶ the task, once more ──▶ the entry is pending again
 
-A process that is about to use the value finds out. A borrower, such as a worker that has it as an argument, asks the owner once more.
+The process that is about to use the value detects the loss. A borrower, such as a worker with the value as an argument, asks the owner
+once more.
 
-A *recipe* is the record that stays of a call whose value lies in a segment. It holds no object: arguments are there as long as other refs
-hold them, or have recipes in turn, of which `MOST_IN_A_ROW` may depend on one another (Ray keeps gigabytes of such lineage).
+A *recipe* is the record of a finished call whose value lies in a segment. It holds no object: its arguments exist as long as other refs
+hold them, or have recipes in turn, in chains of at most `MOST_IN_A_ROW` (Ray keeps gigabytes of such lineage).
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ from mray._objects.ownership import Entry
 from mray._runtime.client.calls import SENT, WAITS_FOR_ARGUMENTS, WAITS_FOR_WORKER, Call
 from mray._runtime.objects.borrowing import is_lost
 
-#: Recipes that depend on one another.
+#: The longest chain of recipes that depend on one another.
 MOST_IN_A_ROW = 16
 
 _FIELDS = ("form", "payload", "places", "refs", "options", "parent", "name", "method", "task_id", "num_returns", "source")
 
-#: Calls that make values again, of all sessions of this process. Client's lock held.
+#: Calls that recompute values, of all sessions of this process. Client's lock held.
 _calls: weakref.WeakSet[Call] = weakref.WeakSet()
 
 
 class _Held:
-    """A ref, or an actor's handle, that a call needs: there as long as others hold it."""
+    """A weak reference to a ref, or an actor's handle, that a call needs."""
 
     __slots__ = ("_key", "_thing", "recipe")
 
@@ -43,11 +44,11 @@ class _Held:
         is_ref = type(thing) is ObjectRef
         self._key = thing._id if is_ref else None
         self._thing = weakref.ref(thing._entry if is_ref else thing)
-        #: Makes the object again if no ref holds it any more.
+        #: Recomputes the object if no ref holds it.
         self.recipe: Recipe | None = thing._entry.recipe if is_ref else None
 
     def thing(self) -> Any:
-        """The ref or handle; None if it is gone."""
+        """The ref or handle; None if it no longer exists."""
         thing = self._thing()
         if self._key is None:
             return thing
@@ -57,7 +58,7 @@ class _Held:
 
 
 class Recipe:
-    """How the values of a task are made again."""
+    """How to recompute the values of a task."""
 
     __slots__ = ("_arguments", "_depth", "_entries", "_facts", "_pins", "_pool", "_retries")
 
@@ -80,7 +81,7 @@ class Recipe:
                 each.recipe = None
 
     def made_again(self, object_id: bytes) -> ObjectRef | None:
-        """A new ref of one of the values, which no ref holds, and which is being made again."""
+        """A new ref of one of the values, which no ref holds, and which is being recomputed; None if that is impossible."""
         task_id, number = self._facts["task_id"], len(self._entries)
         for index in range(number):
             if return_id(task_id, index + 1) == object_id:
@@ -90,7 +91,7 @@ class Recipe:
         return None
 
     def make(self) -> bool:
-        """Run the task once more, for its values that are gone; False when that cannot be. Client's lock held."""
+        """Run the task once more, for its lost values; False if that is impossible. Client's lock held."""
         if not self._retries:
             return False
         arguments = None if self._arguments is None else [held.thing() for held in self._arguments]
@@ -105,7 +106,7 @@ class Recipe:
             if entry is not None and is_lost(entry):
                 entry.guard = entry.mapping = entry.kept = entry.refs = entry.form = None
             elif entry is None or entry.form is not None or entry.task is not None:
-                entry = self._pool.client.entry()  # no ref needs the value, or it is being made
+                entry = self._pool.client.entry()  # no ref needs the value, or it is being computed
             entries.append(entry)
         call = Call(b"", None, 0, entries[0] if len(entries) == 1 else None, () if len(entries) == 1 else entries)
         for name, value in self._facts.items():
@@ -123,7 +124,7 @@ def _entries_of(call: Call) -> Iterable[Entry]:
 
 
 def remember(call: Call) -> None:
-    """Keep the recipe of a task that has returned large values. Client's lock held."""
+    """Store the recipe of a task that has returned large values. Client's lock held."""
     if call.retries and call.retries != CANCELLED and call.keep is None:
         recipe = None
         for entry in _entries_of(call):
@@ -132,7 +133,7 @@ def remember(call: Call) -> None:
 
 
 def rows(client: object) -> list[tuple[str, str, dict[str, str]]]:
-    """Name, state and labels of each task of this client that makes values again and is not answered. Client's lock held."""
+    """The name, state and labels of each unanswered task of this client that recomputes values. Client's lock held."""
     calls = [call for call in _calls if call.source.client is client and any(entry.task is call for entry in _entries_of(call))]
     return [(call.names()[0], _state(call), (call.options or {}).get("labels", {})) for call in calls]
 

@@ -1,7 +1,6 @@
 """The replies to the calls of this process: their values go into the entries that refs hold.
 
-In every client, in the thread that reads. A call stands in ``connection.calls`` from when it is sent until its reply has come, or the
-connection has ended.
+In the reading thread. A call stays in ``connection.calls`` from when it is sent until its reply arrives or the connection ends.
 """
 
 from __future__ import annotations
@@ -93,14 +92,14 @@ class Replies(Part):
         call.release()
 
     def _let_go(self, object_id: bytes, form: int, payload: Any) -> None:
-        """Free a value that no caller waits for any more."""
+        """Free a value that no caller waits for."""
         if form == m.TENSORS:
             self._tensors().own(self._client.entry(), object_id, payload, None)
         elif form == m.SEGMENT:
             self._owner.segments.guard(payload)
 
     def complete(self, connection: Connection, pin: bytes, entry: Entry, form: int, payload: Any, refs: Any) -> None:
-        """Give an entry its value, from its producer, which has pinned the refs inside by the name `pin`. Client's lock held."""
+        """Give an entry its value, from its producer, which has pinned the refs inside under the name `pin`. Client's lock held."""
         if form == m.SEGMENT:
             entry.guard = self._owner.segments.guard(payload)
             connection.peer.freed.pop(payload[0], None)
@@ -115,7 +114,7 @@ class Replies(Part):
                 raise lost_call(call, "ATTEMPT", error) from None
 
     def connection_ended(self, connection: Connection, error: Exception | None, unread: bool) -> None:
-        """Fail the calls over a connection that broke, although the process at the other end lives."""
+        """Fail the calls over a broken connection whose process lives."""
         if error is not None and (unread or self._client.fatal is None):
             calls = list(connection.calls.values())
             connection.calls.clear()

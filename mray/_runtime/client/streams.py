@@ -1,15 +1,13 @@
-"""Streams: the caller's end of a remote generator.
-
-In the caller's process; the other end is `mray._runtime.worker.stream_producer`.
+"""Streams: the caller's endpoint of a remote generator; the other is `mray._runtime.worker.stream_producer`.
 
     worker: yield -> STREAM_ITEMS (several, when they come fast) ------> arrived: values, or entries -> taken: ObjectRef
-                 <------------------------ STREAM_TAKEN (back-pressure), STREAM_STOP (the reader has gone)
+                <------------------------ STREAM_TAKEN (back-pressure), STREAM_STOP (the reader was dropped)
             REPLY -----------------------------------------------------> `done`, the entry of the call
 
-Items are owned by the caller, like return values: their ids are those of the call's second, third, ... return value. The first is `done`:
-None when the generator has run to its end, an error when its process died. An error that the generator raised is an item.
+The caller owns items, like return values: their ids are those of the call's second, third, ... return value. The first is `done`: None
+when the generator has run to its end, an error when its process died. An error that the generator raised is an item.
 
-A call that is sent again carries the count of items that have arrived; an item that comes twice all the same is known by its number.
+A call that is sent again carries the count of arrived items; items that arrive twice are recognized by their numbers.
 """
 
 from __future__ import annotations
@@ -79,7 +77,7 @@ class StreamReader:
         self.done = ObjectRef(task_id + FIRST, entry)
         self.stream = stream
         self._state = stream.state
-        #: The stream's items: entries, and plain values as they came, which become entries when they are taken.
+        #: The stream's items: entries, and plain values, which become entries when they are taken.
         self._items = stream.items
         #: Whether the producer may wait for an item to be taken.
         self._is_paced = stream.told_from > 0
@@ -101,11 +99,11 @@ class StreamReader:
             self._follow(self.stream.arrived(connection, first, items))
 
     def _ended(self, _done: Entry) -> None:
-        """End the stream: the reply has come, or will never come."""
+        """End the stream: the reply has arrived, or never will."""
         self._follow(self.stream.ended())
 
     def drop(self) -> None:
-        """Stop the producer: the generator that read this is gone (called by the reactor, takes the lock itself)."""
+        """Stop the producer, because the generator that read the stream was released. Called by the reactor; takes the lock."""
         with self._client.lock:
             instructions = self.stream.dropped()
             # POINT stream dropped
@@ -113,7 +111,7 @@ class StreamReader:
 
     # ------------------------------------------------------------------------------------ instructions (client's lock held)
     def store(self, number: int, items: Sequence[Result]) -> None:
-        """Have items taken: plain values as they are, others as entries, for these have memory or refs."""
+        """Make items available: plain values unchanged, and entries for values with memory or refs."""
         stored: list[Result | Entry] = []
         for item in items:
             form, payload, refs = item
@@ -135,11 +133,11 @@ class StreamReader:
         self._client.replies.complete(self.stream.link, return_id(self._task_id, number + _FIRST_ITEM), entry, *item)
 
     def send(self, kind: int, *fields: int) -> None:
-        """Tell the producer."""
+        """Send the producer a message about the stream."""
         self.stream.link.send((kind, self._task_id, *fields))
 
     def tell(self, tell: do.TellTaken) -> None:
-        """Tell the producer, which may wait for it, what was taken."""
+        """Report the count of taken items to the producer, which may wait for it."""
         self.send(m.STREAM_TAKEN, tell.taken)
         self._client.count_alone(self.stream.link)
 
@@ -152,7 +150,7 @@ class StreamReader:
             entry.complete(m.FAILED, payload)
 
     def _error(self) -> Any:
-        """The pickled error of items behind the end."""
+        """The pickled error of items beyond the end."""
         done = self._done
         if done.form == m.FAILED:
             return done.payload
@@ -232,7 +230,7 @@ class StreamReader:
         return self._done.form == m.FAILED
 
     def gather(self, entry: Entry) -> None:
-        """Make this entry a `DynamicObjectRefGenerator` of all items at the end."""
+        """At the end, make this entry a `DynamicObjectRefGenerator` of all items."""
         self.stream.gathers = True
         self._gathered = entry
 
@@ -259,7 +257,7 @@ def listener(client: Client) -> Callable[..., None]:
             call.stream.arrived(connection, first, items)
             return
         for number, item in enumerate(items, first + _FIRST_ITEM):
-            client.replies.complete(connection, return_id(task_id, number), client.entry(), *item)  # let go of its refs and memory
+            client.replies.complete(connection, return_id(task_id, number), client.entry(), *item)  # frees its refs and memory
 
     return on_items
 

@@ -1,6 +1,6 @@
 """Warnings about tasks and actors that can never be scheduled, each once, as one line on stderr.
 
-In every client. Their refs have the error for every reader; a program that never reads them goes on, and its user needs to know as well.
+Their refs hold the error for every reader; a user whose program never reads them needs to know too.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from mray._common import messages as m
 from mray._common.log import logger
 from mray._runtime.client.announcements import Announcements
 
-#: Different texts that are remembered.
+#: The number of texts that are remembered.
 MOST = 1000
 
 
@@ -21,7 +21,7 @@ class Unschedulable:
         self._told: dict[str, None] = {}
 
     def report(self, text: str) -> None:
-        """Log why a task or actor can never be scheduled. Not with the client's lock: a logger may run code of the user's."""
+        """Log why a task or actor can never be scheduled. The client's lock must not be held: a logger may run user code."""
         if text in self._told:
             return
         self._told[text] = None
@@ -30,6 +30,6 @@ class Unschedulable:
         logger.warning("%s Waiting for it raises this error.", text if text.endswith(".") else f"{text}.")
 
     def warn(self, text: str) -> None:
-        """Log a refusal of the node, which begins with a label; a refusal by this process itself was logged already."""
+        """Log a refusal of the node, which begins with a label; this process has already logged its own refusals."""
         if text.startswith(("task ", "actor ")) and m.GROUP_REMOVED not in text and m.NO_PROCESS not in text:
             self._announcements.say(lambda: self.report(f"The {text}"))

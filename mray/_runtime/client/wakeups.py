@@ -1,10 +1,10 @@
-"""Doorbells across processes. In every client; they come and go as descriptors do (`mray._runtime.client.descriptors`).
+"""Doorbells across processes, which travel as descriptors do (`mray._runtime.client.descriptors`).
 
-A group doorbell (one for all readers of a ring) belongs to the ring's writer, and its name follows from the graph at both ends. It is made
-when the writer or a reader, the first of them, opens its end.
+A group doorbell (one for all readers of a ring) belongs to the ring's writer; both endpoints derive its name from the graph. It is
+created when the first of them opens its endpoint.
 
-A process that has few descriptors left (`mray._ipc.limits`) keeps none for another one's doorbell, and rings it by a semaphore. Where the
-writer of a ring, or one of its readers, has few, the readers share no doorbell and are rung one by one.
+A process with few descriptors left (`mray._ipc.limits`) keeps none for another process's doorbell, and rings it by a semaphore. If the
+writer or a reader of a ring has few, the readers share no doorbell and are rung one by one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Wakeups(Doorbells):
-    """The doorbells that this process rings, and those that it makes for rings."""
+    """The doorbells that this process rings, and those that it creates for rings."""
 
     def __init__(self, client: Endpoint) -> None:
         self._client = client
@@ -53,7 +53,7 @@ class Wakeups(Doorbells):
         doorbell = self._others.get(process)
         if doorbell is None:
             doorbell = self._others[process] = self._open(process)
-            if self._client.ends.of(process) is not None:  # it ended meanwhile
+            if self._client.ends.of(process) is not None:  # it exited meanwhile
                 self._others.pop(process, None)
         return doorbell
 
@@ -74,7 +74,7 @@ class Wakeups(Doorbells):
         return SemaphoreDoorbell(self._prefix_of(client.process), client.reactor.table, lambda name: fetch(process, asker + name)[1])
 
     def _prefix_of(self, process: str) -> str:
-        """How names in shared memory begin that a process has made."""
+        """The prefix of a process's names in shared memory."""
         return f"{segment_prefix(self._client.facts['session'])}{process}-"
 
     def _answer(self, key: str) -> int:
@@ -150,7 +150,7 @@ class Wakeups(Doorbells):
             relay.join()
 
     def process_ended(self, end: Ended) -> None:
-        """Let go of the doorbell of a dead process, and be rung by it no more. Rings that it reads keep theirs until they are closed."""
+        """Release the doorbell of a dead process and the relays to it. Rings that it reads keep theirs until they are closed."""
         self._others.pop(end.process, None)
         for relay in self._relays.pop(end.process, ()):
             relay.end()
