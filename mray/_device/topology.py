@@ -12,8 +12,8 @@ from collections.abc import Container, Iterable, Sequence
 
 from mray._common import settings
 from mray._common.kept import io, os
-from mray._decide.scheduler.affinity import FAR, LINKED, NODE, ROOT, SWITCH, Topology
 from mray._device.nvml import ask_links
+from mray._inside.topology import affinity
 from mray._ipc.discovery import ORDER, Gpu, GpuId, is_named, machine_gpus
 
 _SYSTEM = "/sys"
@@ -77,33 +77,33 @@ def bus_distance(one: Gpu, other: Gpu, root: str = _SYSTEM) -> int:
     for gpu in (one, other):
         folder = os.path.join(root, "bus/pci/devices", gpu.address.lower())
         if not gpu.address or not os.path.exists(folder):
-            return FAR
+            return affinity.FAR
         places.append(os.path.realpath(folder).split("/"))
     shared = [one for one, other in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(*places, strict=False))]
     if shared and shared[-1].count(":") == 2:  # a bridge: 0000:01:00.0
-        return SWITCH
+        return affinity.SWITCH
     if shared and shared[-1].startswith("pci"):  # a root of the bus: pci0000:00
-        return ROOT
+        return affinity.ROOT
     everything = range(1 << 16)
     near = [cpus_near(gpu, everything, root) for gpu in (one, other)]
-    return NODE if near[0] and near[0] == near[1] else FAR
+    return affinity.NODE if near[0] and near[0] == near[1] else affinity.FAR
 
 
 def gpu_distances(gpus: Sequence[Gpu], linked: Iterable[tuple[str, str]], root: str = _SYSTEM) -> dict[tuple[int, int], int]:
     """The distance of each pair of GPUs, by their numbers; `linked`: the uuids of pairs with NVLink."""
     links = {frozenset(pair) for pair in linked}
     return {
-        (one.index, other.index): LINKED if frozenset((one.uuid, other.uuid)) in links else bus_distance(one, other, root)
+        (one.index, other.index): affinity.LINKED if frozenset((one.uuid, other.uuid)) in links else bus_distance(one, other, root)
         for one, other in itertools.combinations(gpus, 2)
     }
 
 
-def read_topology(ids: Iterable[GpuId], allowed: Sequence[int], root: str = _SYSTEM) -> Topology:
+def read_topology(ids: Iterable[GpuId], allowed: Sequence[int], root: str = _SYSTEM) -> affinity.Topology:
     """The topology of the allowed CPUs and of the GPUs with these ids (indices or UUIDs)."""
     ids = list(ids)
     if settings.NULL_DEVICES.get() is not None:
         pretended = importlib.import_module("mray.testing.null_topology")
-        return Topology(numa_nodes(allowed, root), pretended.cpus_near(ids, allowed), pretended.distances(ids))
+        return affinity.Topology(numa_nodes(allowed, root), pretended.cpus_near(ids, allowed), pretended.distances(ids))
     gpus = machine_gpus()
     named = {name: gpu for name in ids for gpu in gpus if is_named(gpu, name)}
     near = {name: cpus_near(gpu, allowed, root) for name, gpu in named.items()}
@@ -112,5 +112,5 @@ def read_topology(ids: Iterable[GpuId], allowed: Sequence[int], root: str = _SYS
     apart: dict[tuple[GpuId, GpuId], int] = {}
     for one, other in itertools.combinations(named, 2):
         pair = sorted((named[one].index, named[other].index))
-        apart[one, other] = known.get((pair[0], pair[1]), LINKED)  # parts of one GPU
-    return Topology(numa_nodes(allowed, root), near, apart)
+        apart[one, other] = known.get((pair[0], pair[1]), affinity.LINKED)  # parts of one GPU
+    return affinity.Topology(numa_nodes(allowed, root), near, apart)

@@ -19,6 +19,7 @@ processes             Processes of this machine.
 sessions              The sessions of this user on this machine, as their directories show.
 spans                 Spans of time, and traces of them.
 startup               The processes that a session of this process starts from.
+topology              The CPUs and GPUs of this machine and their distances.
 transports            The contracts of channels, communicators and groups, and the parts to build one from.
 values                Values and how they travel.
 ====================  ====================================================================================================

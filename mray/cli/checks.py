@@ -20,16 +20,17 @@ from typing import NamedTuple
 from mray._common import clock, settings
 from mray._common.memory_options import monitor_options
 from mray._common.version import __version__
-from mray._decide.scheduler.affinity import FAR, LINKED, NODE, ROOT, SWITCH
 from mray._device import libcuda, libnccl, mps_control, nccl_library
 from mray._device.peer_check import NO_ACCESS, RIGHT, WRONG, check_peers
 from mray._device.platform import platform
 from mray._device.topology import read_topology
+from mray._inside.processes import all_pids, start_of
+from mray._inside.sessions import can_be_seen, session_parents
+from mray._inside.topology import affinity
 from mray._ipc import discovery
-from mray._ipc.process import all_pids, start_of
-from mray._ipc.reaper import can_be_seen, events_by_pid, session_of, sweep
+from mray._ipc.reaper import events_by_pid, session_of, sweep
 from mray._ipc.segment import SHM
-from mray._ipc.sessions import all_sessions, session_parents
+from mray._ipc.sessions import all_sessions
 from mray._runtime.node.memory_usage import Group, command_of, is_in, largest_other, processes, read_usage
 from mray.cli.columns import counted
 from mray.cli.commands.stack import find_py_spy
@@ -60,7 +61,7 @@ _PROGRAMS = (
     ("py-spy", "mray stack of processes that cannot answer", "pip install py-spy"),
 )
 #: How two GPUs are joined, by how far they are apart.
-_LINKS = {LINKED: "NVLink", SWITCH: "switch", ROOT: "root", NODE: "node", FAR: "far"}
+_LINKS = {affinity.LINKED: "NVLink", affinity.SWITCH: "switch", affinity.ROOT: "root", affinity.NODE: "node", affinity.FAR: "far"}
 _GARBLED = (
     "switch the IOMMU off, or ACS at the bridges, or set MRAY_PEER_ACCESS=0, with which edges between GPUs go through the host: until then "
     "results are wrong"

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 
 from mray._common import settings
-from mray._decide.scheduler.affinity import FAR, LINKED
+from mray._inside.topology import affinity
 from mray._ipc.discovery import GpuId
 
 
@@ -36,4 +36,6 @@ def distances(ids: Sequence[GpuId]) -> dict[tuple[GpuId, GpuId], int]:
     if pretended is None or not pretended.island:
         return {}
     size = pretended.island
-    return {(one, other): LINKED if one // size == other // size else FAR for one, other in itertools.combinations(numbers, 2)}
+    return {
+        (one, other): affinity.LINKED if one // size == other // size else affinity.FAR for one, other in itertools.combinations(numbers, 2)
+    }
