@@ -25,7 +25,7 @@ from mray.exceptions import (
     describe_status,
 )
 
-#: The end of an owner, for refs that were made before a reset of the session.
+#: The text of an owner's end, for refs older than a reset of the session.
 RESET = "it was made before the session was reset, which has freed everything made before"
 
 _UNKNOWN = Cause(m.CAUSE_CRASH)
@@ -58,7 +58,7 @@ def actor_error(actor_id: bytes, class_name: str, cause: Cause | None, method: s
 
 
 def unavailable_error(actor_id: bytes, class_name: str, cause: Cause | None, method: str | None = None) -> BaseException:
-    """The error of a call that found the actor being restarted and may not be sent again."""
+    """The error of a call that reached an actor during its restart and may not be sent again."""
     cause = cause or _UNKNOWN
     if cause.kind == m.CAUSE_MEMORY and method:
         return OutOfMemoryError(cause.text)
@@ -79,26 +79,26 @@ def worker_error(task: str, cause: Cause | None) -> BaseException:
 
 
 def refused_error(text: str) -> BaseException:
-    """The error of a task that this machine can never run, that gets no process, or whose placement group is gone."""
+    """The error of a task that this machine can never run, that gets no process, or whose placement group was removed."""
     if m.GROUP_REMOVED in text:
         return TaskPlacementGroupRemoved()
     return RuntimeEnvSetupError(text) if m.NO_PROCESS in text else TaskUnschedulableError(text)
 
 
 def lost_error(object_id: bytes) -> BaseException:
-    """The error of reading a ref that its owner does not know (any more)."""
+    """The error of reading a ref that its owner does not know."""
     return ObjectLostError(object_id.hex())
 
 
 def removed_error(place: str, object_id: bytes | None) -> BaseException:
-    """The error of reading an object whose memory or file another program has removed, cut short, or taken away otherwise."""
+    """The error of reading an object whose memory or file another program has removed, truncated or made inaccessible."""
     where = place if place.count("/") > 1 else f"/dev/shm{place}"
     text = f"Its value lay in {where}, which is not {_what_became_of(where)}."
     return ObjectLostError(object_id.hex() if object_id else "", detail=text)
 
 
 def _what_became_of(path: str) -> str:
-    """The change that another program made to memory or a file that cannot be read; completes "which is not ..."."""
+    """How another program changed the file; completes "which is not ..."."""
     try:
         facts = os.lstat(path)
     except FileNotFoundError:
@@ -115,7 +115,7 @@ def _what_became_of(path: str) -> str:
 
 
 def tensors_error(actor_id: bytes, class_name: str, pid: int, object_id: bytes) -> BaseException:
-    """The error of asking for tensors whose holder has ended, while its actor lives on in another process."""
+    """The error of reading tensors whose holder has exited, while its actor lives on in another process."""
     reason = (
         f"The process (pid {pid}) of {class_name} that held the tensors of ObjectRef({object_id.hex()}) has ended; the actor runs in "
         "another one, which does not have them. Call the method that made them again."
@@ -124,15 +124,15 @@ def tensors_error(actor_id: bytes, class_name: str, pid: int, object_id: bytes) 
 
 
 def reset_error() -> BaseException:
-    """The error of refs, handles and graphs made before a reset of the session."""
+    """The error of refs, handles and graphs older than a reset of the session."""
     return RaySystemError("The session was reset, which has freed everything made before. Make it again after the reset.")
 
 
 def ended_error() -> RaySystemError:
-    """The error of those who still wait when this process ends its session."""
+    """The error of waiters when this process leaves its session."""
     return RaySystemError("Ray has not been started yet. The session was shut down.")
 
 
 def node_error(text: str) -> BaseException:
-    """The error of every operation once the node is dead."""
+    """The error of every operation after the node's death."""
     return NodeDiedError(f"{text}; its workers and objects are gone. Call shutdown() and init() to start again.")

@@ -1,12 +1,12 @@
 """The handlers of a driver's or worker's messages: a table for messages of the node, and one for messages of its peers.
 
-`mray._common.messages` declares which process may send a message; these tables hold the handlers. Each part of a process that handles
-messages enters its own (`on`) when it is made:
+`mray._common.messages` declares which process may send a message. Each part of a process registers its handlers with `on`:
 
-    messages of the node    ──▶ Endpoint.from_node  ──▶ client, leases, borrowing; worker: ACTOR_START, EXIT; session: ENDING, LEFT; output
+    messages of the node    ──▶ Endpoint.from_node  ──▶ client, leases, borrowing; worker: ACTOR_START, EXIT; session: ENDING, LEFT;
+    output
     messages of its peers   ──▶ Endpoint.from_peers ──▶ client, leases, borrowing, tensors; worker: calls; graphs: GRAPH
 
-A handler runs in the thread that reads, with the client's lock held.
+A handler runs in the reading thread, with the client's lock held.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from mray._ipc.connection import ProtocolViolationError
 
 #: The connection, then the fields of the message.
 Handler = Callable[..., object]
-#: The connection, the error, the error pickled, then the fields of the message whose handler has failed.
+#: The connection, the error, the pickled error, then the fields of the message whose handler has failed.
 Failure = Callable[..., None]
 
 
 class Dispatch(dict[int, Handler]):
-    """Code to handler, for messages that come one of these ways. Any other code is a protocol error."""
+    """Handlers by code, for messages that travel in one of `ways`. Any other code is a protocol error."""
 
     def __init__(self, ways: Ways, handlers: dict[int, Handler]) -> None:
         super().__init__()
         self._ways = ways
-        #: Code to the function that passes the error of a failed handler on to the waiting side. Without an entry the connection ends.
+        #: By code, the function that passes the error of a failed handler to the waiting side. Without one the connection ends.
         self.failures: dict[int, Failure] = {}
         self.on(handlers)
 
@@ -37,8 +37,8 @@ class Dispatch(dict[int, Handler]):
         raise ProtocolViolationError(f"message {code!r} is not for this process")
 
     def on(self, handlers: dict[int, Handler], failures: dict[int, Failure] | None = None) -> None:
-        """Enter handlers of some messages, and of their failures. ValueError for a message that does not come these ways, or
-        that is handled already.
+        """Register handlers of messages, and of their failures. ValueError for a message that does not travel in these ways, or has a
+        handler.
         """
         for code, handler in handlers.items():
             if code in self:
@@ -49,7 +49,7 @@ class Dispatch(dict[int, Handler]):
         self.failures.update(failures or {})
 
     def replace(self, code: int, handler: Handler) -> None:
-        """Put another handler in the place of a message's handler. ValueError if it has none."""
+        """Replace a message's handler. ValueError if it has none."""
         if code not in self:
             raise ValueError(f"message {code} is not handled: there is nothing to replace")
         self[code] = handler

@@ -1,4 +1,4 @@
-"""A process of the session and its connections: to the node, and to peers, one each way at most.
+"""A process of the session and its connections: to the node, and to peers, at most one each way.
 
 In every driver and worker. Messages go to the handlers of two tables (`mray._runtime.connections.dispatch`).
 
@@ -10,17 +10,17 @@ How a connection ends::
     the other end has no descriptor left:    sends REFUSED, has read nothing            ──▶ the same, `unread`
     the node has seen the process end:       WORKER_GONE, also without a connection     ──▶ `Ended` (`mray._runtime.connections.ends`)
 
-A hang-up with an error is no death that the node would report: each end fails its own waiters for messages of that connection. One
-without an error ends what belongs to the connection; who waits for the process waits for the node's word. Each end is handled here, once;
-`hangup_followers` and `Ends` call the parts that are concerned.
+After a hang-up with an error both processes live, and each fails its own waiters for answers over that connection. A hang-up without one
+ends what belongs to the connection; waiters for the process wait for the node's report. Each end is handled here once;
+`hangup_followers` and `Ends` call the parts concerned.
 
-When a handler fails, a message that asks for an answer gets the error as its answer, a message that is an answer fails its waiter
-(`Dispatch.failures`), and everything else goes on. After any other message the connection ends, and every call made over it fails.
+When a handler fails, a message that asks for an answer is answered with the error, a message that is an answer fails its waiter
+(`Dispatch.failures`), and everything else goes on. After any other message the connection ends, and every call over it fails.
 
 One lock guards all tables; it is held while a message is dispatched and while a call is submitted, and never while user code runs, a value
-is pickled, or a thread waits. Finalizers take no lock: they hand their work to the reactor.
+is pickled, or a thread waits. Finalizers take no lock: they defer their work to the reactor.
 
-When the node is lost everything that waits fails at once with the cause, and so does every later call.
+When the node is lost all waiters fail immediately with the cause, and so does every later call.
 """
 
 from __future__ import annotations
@@ -49,40 +49,40 @@ from mray._runtime.connections.requests import Answer, Requests
 from mray._runtime.connections.transport import CALLS_BEFORE_RING, Callbacks, Transport
 from mray.exceptions import GetTimeoutError, RaySystemError
 
-#: Posts wait for further ones until so many bytes are queued for a peer that is busy anyway.
+#: Posts to a busy peer wait for further ones until this many bytes are queued.
 BATCH_BYTES = 4096
-#: Calls that follow each other faster than this are a burst, and a burst is held back this long, in seconds.
+#: Calls in faster succession than this are a burst, which is batched for this long, in seconds.
 BURST_GAP = 50e-6
 BURST_SECONDS = 2e-3
 
 
 class Resident:
-    """The occupant of a process: a driver's hold on its session, or a worker. Here: neither, or not yet."""
+    """The process host: a driver's hold on its session, or a worker. This base class: neither, or not yet."""
 
     def node_lost(self) -> BaseException | None:
-        """The node has hung up: the error for all waiters. None: that the node has ended. A worker ends itself."""
+        """The node has hung up. Returns the error for all waiters; None: the node has died. A worker ends itself."""
         return None
 
     def fail(self, failure: RaySystemError) -> None:
-        """This process cannot go on with its session. A worker ends itself; in a driver everything fails with this. Any thread."""
+        """This process cannot continue its session. A worker ends itself; in a driver everything fails with this error. Any thread."""
 
     def torn(self, error: Exception) -> None:
-        """The program has closed descriptors of ours: as `fail`, and nothing can be sent."""
+        """The program has closed mray's descriptors: as `fail`, and nothing can be sent."""
 
     def forked(self) -> None:
-        """In a forked child, which has let go of the session."""
+        """Called in a forked child, which has left the session."""
 
     def lends(self) -> bool:
-        """Whether resources can be given back while user code waits."""
+        """Whether `block` can give resources back."""
         return False
 
     def block(self) -> Callable[[], None] | None:
-        """A wait of user code is really going to wait: give back what this process has lent. Returns what takes it again, if anything."""
+        """User code is about to block: give back the resources of this process. Returns the function that takes them again, if any."""
         return None
 
 
 class Endpoint:
-    """One process's end of all its connections."""
+    """One process's side of all its connections."""
 
     def __init__(self, session_dir: str, process: str, role: str, transport: Transport, entry: type[Entry]) -> None:
         self.session_dir = session_dir
@@ -98,7 +98,7 @@ class Endpoint:
         self.reactor.closed_descriptors.tell = self._torn
         self.resident = Resident()
         self.facts: dict[str, Any] = {}
-        #: The job that a driver brings to a session which is not its own (see `mray._runtime.node.jobs`).
+        #: The job that a driver brings to a session that it has not started (see `mray._runtime.node.jobs`).
         self.job_spec: dict[str, Any] | None = None
         self.node: Connection
         #: The error of every further operation, once the node is lost or the session is over.
@@ -106,21 +106,21 @@ class Endpoint:
         self.peers: dict[str, Connection] = {}
         self.ends = Ends()
         self.requests = Requests(self.ends)
-        #: See `Part`; the process's own class says which.
+        #: See `Part`; subclasses replace it.
         self.parts: tuple[Part, ...] = (self.requests,)
         self.ends.followers = (self.requests.process_ended,)
-        #: Release, in this order, what belongs to a connection that has ended. Arguments: the connection; why the other end reads no more
-        #: although its process lives, with which all waiters for answers over the connection fail; and whether the other end had no
-        #: descriptor for this process and has read no message of it.
+        #: Called in this order when a connection has ended, to release what belongs to it. Arguments: the connection; the error for
+        #: waiters if the process at the other end lives and reads no more; whether that process has read no message, for want of a
+        #: descriptor.
         self.hangup_followers: tuple[Callable[[Connection, Exception | None, bool], None], ...] = (self.requests.connection_ended,)
-        #: The class of this session's entries: entries of other sessions have another one.
+        #: The class of this session's entries: other sessions have other classes.
         self.entry = entry
         #: See `Transport`.
         self.count_alone = transport.count_alone
-        #: When the last call was posted, and since when the burst that it belongs to has been held back.
+        #: The times of the last posted call, and of the start of the batch that it belongs to.
         self._posted = 0.0
         self._burst = 0.0
-        #: How often this process had waited when it last sent a call for which it then waited.
+        #: The reactor's count of waits when the last call followed a wait.
         self._waits = 0
         self._of_peers = Callbacks(self._on_peer_message, self._on_peer_hangup)
         closing: dict[int, Handler] = {m.REFUSED: self._on_refused, m.PROTOCOL_ERROR: _on_protocol_error, m.FAULT: _on_fault}
@@ -131,9 +131,9 @@ class Endpoint:
 
     # ------------------------------------------------------------------------------------ joining a session
     def join(self, sock: socket.socket | None = None) -> None:
-        """Say hello to the node, over this connection or as a newcomer by name, and take part in the session once it answers.
+        """Send HELLO to the node, over this connection or a new one, and take part in the session after its answer.
 
-        OSError, ValueError for a node of another version, or how the node has ended, is why this process cannot.
+        Raises OSError, ValueError for a node of another version, or the error of the node's end.
         """
         node = self.node = self.transport.open_node(sock, Callbacks(self._on_node_message, self._on_node_hangup))
         job_spec = () if self.job_spec is None else (self.job_spec,)
@@ -147,11 +147,11 @@ class Endpoint:
             raise self.fatal
 
     def connect(self, process: str = NODE, timeout: float | None = None) -> socket.socket:
-        """A socket of one's own to a process, by default to the node. Errors as `Transport.open_socket`. Any thread."""
+        """A separate socket to a process, by default to the node. Errors as `Transport.open_socket`. Any thread."""
         return self.transport.open_socket(process, timeout)
 
     def peer(self, process: str) -> Connection:
-        """The connection to a process; ConnectionError when it has gone, another OSError as `connect`. Client's lock held."""
+        """The connection to a process; ConnectionError if it has exited, another OSError as `connect`. Client's lock held."""
         connection = self.peers.get(process)
         if connection is None or connection.closed:
             connection = self.transport.open(process, self._of_peers)
@@ -161,7 +161,7 @@ class Endpoint:
         return connection
 
     def try_peer(self, process: str) -> Connection | None:
-        """As `peer`, None when it, or the node, has gone: the message about that is on its way. OSError when it cannot be reached."""
+        """As `peer`, but None if the process or the node has exited, of which a message follows. OSError if it cannot be reached."""
         try:
             return self.peer(process)
         except ConnectionError:
@@ -179,7 +179,7 @@ class Endpoint:
                     self._fail_node_message(message, error)
 
     def _fail_node_message(self, message: Message, error: Exception) -> None:
-        """Fail the request that an ANSWER was for; without any other message of the node this process cannot go on."""
+        """Fail the request that an ANSWER was for; after a failure at any other message of the node this process cannot continue."""
         if misfit(message):
             raise error
         failure = fault_error(f"The handler of {message_name(message[0])} from the node", error)
@@ -197,7 +197,7 @@ class Endpoint:
                     raise
 
     def fail_message(self, connection: Connection, message: Message, error: Exception) -> bool:
-        """Give the error to the waiter for this one message of a peer. False: the connection has to end."""
+        """Give the error to the waiter for this message of a peer. False: the connection must end."""
         fail = self.from_peers.failures.get(message[0])
         if fail is None or isinstance(error, ProtocolViolationError) or misfit(message):
             return False
@@ -206,7 +206,7 @@ class Endpoint:
         return True
 
     def fail_answer(self, _peer: Connection, failure: Exception, _payload: bytes, number: int, *_fields: Any) -> None:
-        """Fail the numbered request that a message answers: its handler has failed."""
+        """Fail the numbered request that a message answers, because its handler has failed."""
         self.requests.settle(number, None, failure)
 
     def _on_hello(self, connection: Connection, role: str, process: str, pid: int, _job_spec: Any = None) -> None:
@@ -222,30 +222,30 @@ class Endpoint:
 
     # ------------------------------------------------------------------------------------ asking
     def ask(self, code: int, *fields: Any, timeout: float | None = None) -> Any:
-        """Send a request to the node and wait for its answer; raises the error it answers, or NodeDiedError when it dies."""
+        """Send a request to the node and wait for its answer; raises the error that it answers, or NodeDiedError when it dies."""
         return self.await_answer(self.request(self.node, code, *fields), timeout)
 
     def request(self, connection: Connection, code: int, *fields: Any) -> Answer:
-        """Send a numbered request; the answer is set when it comes, or when the peer has gone."""
+        """Send a numbered request; the answer is set when it arrives, or when the peer exits."""
         with self.lock:
             self.check()
             return self.requests.send(connection, code, *fields)
 
     def await_answer(self, answer: Answer, timeout: float | None = None) -> Any:
-        """Wait for an answer and return its value. GetTimeoutError after so many seconds."""
+        """Wait for an answer and return its value. GetTimeoutError after `timeout` seconds."""
         try:
             if not self.reactor.wait(answer, timeout):
                 raise GetTimeoutError(f"the answer did not come within {timeout:g} s")
             return answer.result()
         finally:
-            # The error's traceback has this frame, and its callers' with their handles: in a circle they would live until a collection.
+            # The error's traceback refers to this frame and its callers, whose handles a cycle would keep alive until a collection.
             del answer
 
     def send_call(self, connection: Connection, message: Message) -> None:
-        """Send a call that stands in ``connection.calls``, or hold it back for others if this is a burst or the peer is busy anyway.
+        """Send a call that stands in ``connection.calls``, or batch it with others in a burst or if the peer is busy anyway.
 
-        Calls held back are sent with the next wait, with a later call, or with the background reader's tick. The first call after a wait
-        is no burst.
+        Batched calls are sent with the next wait, a later call, or the background reader's tick. The first call after a wait is sent
+        immediately.
         """
         reactor = self.reactor
         reactor.activity += 1
@@ -263,21 +263,21 @@ class Endpoint:
             connection.flush()
             return
         reactor.post_later(connection)
-        if self.reactor.asleep:  # since a moment ago: either the reader has seen the post, or it is seen to sleep here
+        if self.reactor.asleep:  # since the check above: either the reader has seen the post, or this thread sees it asleep
             reactor.flush()
         elif alone:
             self._burst = now
         elif now - self._burst > BURST_SECONDS:
-            # Many peers, a call or two for each: waking each of them for one call would cost more than the calls.
+            # Many peers, each with a call or two: waking each of them for one call would cost more than the calls.
             self._burst = now
             reactor.flush()
 
     def check(self) -> None:
-        """Raise the fatal error, if there is one. Once the program is over, other threads than the main one end here."""
+        """Raise the fatal error, if any. After the program has ended, threads other than the main one end here."""
         if self.fatal is not None:
             if self.reactor.is_over:
                 self.reactor.end_thread()
-            raise self.fatal.with_traceback(None)  # each raise would add to the last one's, and keep its frames
+            raise self.fatal.with_traceback(None)  # each raise would extend the previous traceback, and keep its frames
 
     # ------------------------------------------------------------------------------------ ends
     def _on_peer_hangup(self, connection: Connection) -> None:
@@ -291,11 +291,11 @@ class Endpoint:
                 self.ends.tell(Ended(connection.process, error=error))
             self._hung_up(connection, error, unread=False)
             end = self.ends.of(connection.process)
-            if end is not None:  # the dead had called, and its call comes behind the node's word
+            if end is not None:  # a call of a dead process has arrived after the node's report
                 self.ends.settle(end)
 
     def _on_refused(self, connection: Connection, number: int, text: str) -> None:
-        """REFUSED: the other process lives and hangs up. Later calls connect again, and are refused again or find it mended."""
+        """REFUSED: the other process lives and hangs up. Later calls connect anew."""
         error = OSError(number, text)
         connection.close()
         if connection is self.node:
@@ -307,41 +307,41 @@ class Endpoint:
 
     def _on_worker_gone(self, _node: Connection, process: str, role: str, cause: tuple[Any, ...], made: Sequence[str] = ()) -> None:
         end = Ended(process, Cause(*cause), role)
-        self.ends.tell(end)  # first: what its last messages bring about must give it nothing more to do
+        self.ends.tell(end)  # first: its last messages must not cause new work for it
         connection = self.peers.get(process)
         if connection is not None and not connection.closed:
             connection.read_rest()
-            connection.hang_up()  # a child that it left behind may hold the other end
+            connection.hang_up()  # a surviving child of it may hold the other end
         self.ends.settle(end)
         if made:
             for part in self.parts:
                 part.bequeathed(made)
 
     def await_end(self, process: str) -> Ended | None:
-        """The end of a process that is not there any more. None: it had ended before this process was there. Waits for the node's word."""
+        """The end of a process that has exited; None if it exited before this process joined. Waits for the node's report."""
         if self.ends.of(process) is None:
             self.ask(m.FENCE)
         return self.ends.of(process)
 
     def after_end(self, process: str, then: Callable[[], None]) -> None:
-        """As `await_end`, without a wait: call back, with the lock, when the end is known or will not be. Client's lock held."""
+        """As `await_end` without waiting: call back, with the lock, when the end is known or will never be. Client's lock held."""
         if self.ends.of(process) is not None or self.node.closed:
             then()
         else:
             self.requests.send(self.node, m.FENCE).then(then)
 
     def _on_node_hangup(self, node: Connection) -> None:
-        """Fail everything: the node is dead, or ends the session, or reads no more from this process."""
+        """Fail everything: the node has died, ends the session, or reads no more from this process."""
         if node.refused and self.fatal is None:
             self.end_with(RaySystemError(f"The connection to the node broke: {node.refused}"))
         self.fail_everything(self.resident.node_lost() or node_error("the node process has ended"))
 
     def fail_everything(self, error: BaseException) -> None:
-        """Give the error to every waiter, now and from now on: the node or the session is gone."""
+        """Give the error to every present and later waiter: the node or the session has ended."""
         with self.lock:
             if self.fatal is None:
                 self.fatal = error
-                if not self.reactor.is_over:  # else waiting threads end without a word
+                if not self.reactor.is_over:  # else waiting threads end silently
                     for part in reversed(self.parts):
                         part.all_lost(error)
 
@@ -350,7 +350,7 @@ class Endpoint:
         self.fail_everything(error)
 
     def end_with(self, failure: RaySystemError) -> None:
-        """End what this process has of its session, for a failure of its own. Any thread."""
+        """End this process's part in its session after an internal failure. Any thread."""
         self.resident.fail(failure)
         self.fail_everything(failure)
         node: Connection | None = getattr(self, "node", None)
@@ -371,7 +371,7 @@ class Endpoint:
                 self.transport.leave()
             for part in reversed(self.parts):
                 part.left()
-            # A node that goes on without this process takes its row of the table back then, and gives it to another.
+            # A surviving node then reclaims this process's row of the table, and gives it to another process.
             node: Connection | None = getattr(self, "node", None)
             if node is not None:
                 node.close()
@@ -379,7 +379,7 @@ class Endpoint:
                 self.reactor.table.close()
 
     def abandon(self) -> None:
-        """Let go of the parent's descriptors without a message, in a forked child."""
+        """In a forked child: release the parent's descriptors without a message."""
         self.fatal = RaySystemError("this process was forked from one that uses mray; call mray.init() in it to use mray here")
         self.lock.abandon()
         self.transport.abandon()
@@ -406,7 +406,7 @@ def _on_fault(connection: Connection, text: str) -> None:
 
 
 def _broken_error(connection: Connection) -> RaySystemError | None:
-    """The error for waiters for a peer that lives and reads no more; None when its process has ended."""
+    """The error for waiters for a live peer that reads no more; None if its process has exited."""
     if not connection.refused:
         return None
     error = RaySystemError(f"The connection to process {connection.process} (pid {connection.pid}) broke: {connection.refused}")

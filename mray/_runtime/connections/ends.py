@@ -1,11 +1,11 @@
-"""`Ends`: the ends of the other processes of a session, as one process hears of them.
+"""`Ends`: the ends of the other processes of a session, as this process learns of them.
 
-In every driver and worker. A process has ended when the node says so (WORKER_GONE): the node is its parent, or the parent's, and knows
-its exit status and whether the end was ordered. A connection that hangs up says less, and says it first; who waits for the process waits
-for the node's word, and is told once, with all that there is to tell::
+A process has ended when the node reports it (WORKER_GONE): the node is its parent, or the parent's, and knows its exit status and
+whether the end was ordered. A connection's hang-up comes first and says less; so waiters for the process wait for the node's report, and
+are notified once, with everything known::
 
-    the node's word                           ──▶ `Ended` with a cause
-    a conversation that breaks (`Endpoint`)   ──▶ `Ended` with an error: the process lives, and hears this one no more
+    the node's report                  ──▶ `Ended` with a cause
+    a broken connection (`Endpoint`)   ──▶ `Ended` with an error: the process lives, and reads no more from this one
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from mray._common.messages import CAUSE_CRASH
 from mray._common.record import Record
 from mray.exceptions import OwnerDiedError
 
-#: Ends, and breaks of conversations, that are remembered.
+#: The most ends, and the most breaks of connections, that are remembered.
 MOST = 1000
 
 
 class Ended(Record):
-    """The end of a process, or of the conversation with it."""
+    """The end of a process, or of the connection to it."""
 
     process: str
     #: How the process has ended; None while it lives.
     cause: Cause | None = None
-    #: The process in words, if it is no worker.
+    #: A description of the process, if it is no worker.
     role: str = ""
-    #: Why the conversation has ended although the process lives.
+    #: Why the connection has ended although the process lives.
     error: Exception | None = None
 
     def __str__(self) -> str:
@@ -45,25 +45,25 @@ Callback = Callable[[Ended], None]
 
 
 class Ends:
-    """Ends by process, and those who wait for them. The client's lock is held, but for `of` and `owner_error`."""
+    """Ends by process, and their waiters. The client's lock is held, except for `of` and `owner_error`."""
 
     def __init__(self) -> None:
-        #: The oldest first, each as its role and its packed cause: flat tuples, which the garbage collector need not look at.
+        #: The oldest first, each as its role and its packed cause: flat tuples, which the garbage collector does not track.
         self._ended: dict[str, tuple[Any, ...]] = {}
         self._breaks: dict[str, Exception] = {}
         self._callbacks: dict[str, dict[Callback, None]] = {}
-        #: Release, in this order, what belongs to any process that has ended, and fail all waiters for it. They may be called again for it.
+        #: Called in this order, perhaps repeatedly, when any process has ended, to release what belongs to it and fail its waiters.
         self.followers: tuple[Callback, ...] = ()
 
     def of(self, process: str) -> Ended | None:
-        """The end of a process; None as long as the node has not told it, and for one that ended before this process was there."""
+        """The end of a process; None until the node has reported it, and for a process that ended before this one joined."""
         record = self._ended.get(process)
         return None if record is None else Ended(process, Cause(*record[1:]), record[0])
 
     def then(self, process: str, callback: Callback) -> Cancel:
-        """Call back once, with the lock, when a process has ended or a conversation with it breaks: now, if it has ended.
+        """Call back once, with the lock, when a process has ended or the connection to it breaks: now, if it has ended.
 
-        Any number of times: an equal callback takes the other's place. Returns what ends that, without the lock.
+        An equal callback replaces an earlier one. Returns the function that withdraws the callback, for use without the lock.
         """
         end = self.of(process)
         if end is not None:
@@ -73,16 +73,16 @@ class Ends:
         return partial(self._forget, process, callback)
 
     def settle(self, end: Ended) -> None:
-        """Call the followers: the last messages of the process were read."""
+        """Call the followers, after the last messages of the process were read."""
         for follow in self.followers:
             follow(end)
 
     def _forget(self, process: str, callback: Callback) -> None:
-        """Any thread, also a finalizer: what `then` is about to add to stays where it is, though it may be empty."""
+        """Any thread, also a finalizer: the inner dict stays, though it may be empty, because `then` may be about to add to it."""
         self._callbacks.get(process, {}).pop(callback, None)
 
     def tell(self, end: Ended) -> None:
-        """Take note of an end, and tell it."""
+        """Record an end, and call back."""
         if end.cause is not None:
             _keep(self._ended, end.process, (end.role, *end.cause.packed()))
         else:

@@ -1,7 +1,7 @@
-"""`Part`: a part of a process, as far as the course of its session concerns it.
+"""`Part`: a part of a process that follows the course of the session.
 
-A process has its parts in one tuple (`Endpoint.parts`), and calls each of them in that order; when everything fails or ends, in the reverse
-order. The ends of single processes and connections have followers of their own (`Ends.followers`, `Endpoint.hangup_followers`).
+A process calls its parts in the order of one tuple (`Endpoint.parts`), and in the reverse order when everything fails or ends. The ends of
+single processes and connections have separate followers (`Ends.followers`, `Endpoint.hangup_followers`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 #: A row about one call, object or wait: builtin values.
 Row = dict[str, Any]
-#: Rows of a section at most; the rest is counted.
+#: The most rows of a section; the rest is only counted.
 MOST_ROWS = 10_000
 
 
@@ -22,23 +22,23 @@ def cut(count: int, rows: Iterator[Row]) -> dict[str, Any]:
 
 
 class Part:
-    """A part of a process. The client's lock is held, but for `joined`."""
+    """A part of a process. The client's lock is held, except for `joined`."""
 
     def joined(self, facts: dict[str, Any]) -> None:
-        """The node has admitted this process to the session of these facts."""
+        """The node has admitted this process to the session that `facts` describe."""
 
     def bequeathed(self, segments: Sequence[str]) -> None:
-        """Take note of segments that a process which has ended had made for this one."""
+        """Take over segments that an exited process has created for this one."""
 
     def all_lost(self, error: BaseException) -> None:
-        """Fail all waiters: no message will come any more."""
+        """Fail all waiters: no more messages will arrive."""
 
     def calls(self) -> Iterable[tuple[bytes, Callable[[], Row]]]:
         """The unanswered calls of this part, for observers: the id of each, and a function that returns its row."""
         return ()
 
     def close(self) -> None:
-        """This process leaves the session; its connections are there still. Only parts that were made late are told."""
+        """This process leaves the session; its connections are still open. Called for parts created on demand only."""
 
     def left(self) -> None:
-        """Let go of the session's resources: this process has closed all its connections but the node's."""
+        """Release the session's resources: this process has closed all its connections but the node's."""

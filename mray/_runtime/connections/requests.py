@@ -1,7 +1,4 @@
-"""Numbered requests, to the node or to a peer, and their answers.
-
-In every client. The client's lock is held, except where it says otherwise.
-"""
+"""Numbered requests, to the node or to a peer, and their answers. The client's lock is held, except where stated otherwise."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from mray._runtime.connections.part import Part
 
 
 class Answer:
-    """The answer of the node, or of a peer, to one request: a `mray._common.bridge.Waitable`. Read without the lock once `ready`."""
+    """The answer to one request: a `mray._common.bridge.Waitable`. Read without the lock once `ready`."""
 
     __slots__ = ("_callbacks", "_is_set", "connection", "error", "value")
 
@@ -42,17 +39,17 @@ class Answer:
             self._callbacks.remove(callback)
 
     def result(self) -> Any:
-        """The value; raises the error in its place. Call when `ready`."""
+        """The value; raises the error instead, if any. Call when `ready`."""
         try:
             if self.error is not None:
                 raise self.error
             return self.value
         finally:
-            # The traceback has this frame, and those of callers with their handles: in a circle they would live until a collection.
+            # The traceback refers to this frame and its callers, whose handles a cycle would keep alive until a collection.
             del self
 
     def set(self, value: Any, error: BaseException | None = None) -> None:
-        """It has come."""
+        """Resolve the answer and call back."""
         self.value, self.error = value, error
         self._is_set = True
         self._call_back()
@@ -75,31 +72,31 @@ class Requests(Part):
         self._numbers = 0
 
     def send(self, connection: Connection, code: int, *fields: Any) -> Answer:
-        """Send ``(code, number, *fields)``; the answer is set when it comes, or when the process at the other end has gone."""
+        """Send ``(code, number, *fields)``; the answer is set when it arrives, or when the process at the other end exits."""
         answer = Answer(connection)
         if connection.closed and connection.process:
             answer.set(None, self._ends.owner_error(connection.process))
             return answer
         self._numbers += 1
         self._waiting[self._numbers] = answer
-        if not connection.closed:  # else it is the node's: all is about to be lost, with how the session has ended
+        if not connection.closed:  # else it is the node's: `all_lost` follows with how the session has ended
             connection.send((code, self._numbers, *fields))
         return answer
 
     def settle(self, number: int, value: Any, error: BaseException | None) -> bool:
-        """Set the answer to a request. False: no thread waits for it any more."""
+        """Resolve a request. False: no thread waits for it any more."""
         answer = self._waiting.pop(number, None)
         if answer is not None:
             answer.set(value, error)
         return answer is not None
 
     def forget(self, answer: Answer) -> None:
-        """Drop the requests with this answer: no thread waits for it any more."""
+        """Drop the requests with this answer, for which no thread waits any more."""
         for number in [number for number, waiting in self._waiting.items() if waiting is answer]:
             del self._waiting[number]
 
     def connection_ended(self, connection: Connection, error: Exception | None, unread: bool) -> None:
-        """Without an error the end of the process follows, and fails them."""
+        """Fail the requests over a broken connection. Without an error the end of the process follows, and fails them."""
         if error is not None:
             for number in [number for number, answer in self._waiting.items() if answer.connection is connection]:
                 self.settle(number, None, error)

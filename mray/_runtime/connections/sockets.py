@@ -1,6 +1,6 @@
 """`Sockets`: a process's connections over unix sockets, behind the contract `mray._runtime.connections.transport.Transport`.
 
-The node introduces processes to each other (`mray._ipc.introductions`). Connections that talk often get a ring pair
+The node introduces processes to each other (`mray._ipc.introductions`). Connections with many calls get a ring pair
 (`mray._ipc.ring_pair`).
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mray._runtime.connections.dispatch import Handler
     from mray._runtime.connections.transport import Callbacks
 
-#: Further calls until a process offers a ring pair again where the peer had no place for it.
+#: Further calls until a process offers a ring pair again to a peer that had no room for it.
 CALLS_AFTER_REFUSAL = 1024
 
 
@@ -36,13 +36,13 @@ class Sockets:
         self.reactor = Reactor()
         self._session_dir = session_dir
         self._prefix = ""
-        #: Once the node has admitted this process.
+        #: Set when the node has admitted this process.
         self._introductions: Introductions | None = None
 
     def open_node(self, sock: socket.socket | None, callbacks: Callbacks) -> SocketConnection:
         sock = sock or connect_to_node(self._session_dir)
         node = self.reactor.register(sock, *callbacks)
-        node.pid = peer_pid(sock)  # of the process that made the other end: the node, or the one that started it
+        node.pid = peer_pid(sock)  # of the process that created the socket: the node, or the one that started it
         return node
 
     def enter(self, node: SocketConnection, hello: Message, callbacks: Callbacks) -> dict[str, Any] | None:
@@ -104,7 +104,7 @@ class Sockets:
         }
 
     def count_alone(self, connection: SocketConnection) -> None:
-        """Offer a ring pair after many messages whose answers were waited for; count again until there is a place for it."""
+        """Offer a ring pair after many messages whose answers were awaited; start counting again if there is no room for one."""
         connection.alone += 1
         if connection.alone != CALLS_BEFORE_RING or connection.has_ring:
             return
@@ -130,7 +130,7 @@ class Sockets:
     def _on_ring_taken(self, connection: SocketConnection, taken: bool, row: int) -> None:
         if not connection.ring_taken(taken, row):
             connection.alone = -CALLS_AFTER_REFUSAL
-            if not connection.has_ring:  # the peer's own, if both have offered one
+            if not connection.has_ring:  # the peer's own remains, if both have offered one
                 self.reactor.forget_ring(connection)
 
     def _on_ring_retired(self, connection: SocketConnection) -> None:

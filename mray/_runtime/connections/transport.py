@@ -1,6 +1,6 @@
 """`Transport`: how a process reaches the node and other processes of its session, and where it waits for them.
 
-The kernel's is `mray._runtime.connections.sockets`; the engine in one process has its own.
+The kernel's is `mray._runtime.connections.sockets`; the single-process engine has its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mray._runtime.connections.dispatch import Handler
 
 
-#: Calls that a process waits for one by one, over the same connection, until it offers a ring pair.
+#: Single awaited calls over one connection before a process offers a ring pair.
 CALLS_BEFORE_RING = 64
 
 
@@ -31,7 +31,7 @@ class Transport(Protocol):
 
     @property
     def reactor(self) -> WaitingPlace:
-        """The place where the process waits."""
+        """Where the process waits."""
 
     def open_node(self, sock: socket.socket | None, callbacks: Callbacks) -> Connection:
         """A connection to the node: over this socket, or a new one. OSError if the node cannot be reached."""
@@ -39,23 +39,23 @@ class Transport(Protocol):
     def enter(self, node: Any, hello: Message, callbacks: Callbacks) -> dict[str, Any] | None:
         """Join the session over the connection of `open_node`; `callbacks` are for connections of other processes.
 
-        Returns the session's facts; None if the node refuses. Its refusal, or its hang-up, has reached the node's callbacks then.
+        Returns the session's facts, or None after the node's callbacks have received its refusal or hang-up.
         """
 
     def open(self, process: str, callbacks: Callbacks) -> Connection:
         """A connection to another process. ConnectionError if it has ended; another OSError if it cannot be reached."""
 
     def open_socket(self, process: str, timeout: float | None) -> socket.socket:
-        """As `open`: a socket that nobody reads yet. TimeoutError after this many seconds. Any thread."""
+        """As `open`, but a socket that no thread reads yet. TimeoutError after `timeout` seconds. Any thread."""
 
     def knows(self, process: str) -> bool:
         """Whether a process has not ended, or the memory that it owned is not freed yet."""
 
     def handlers(self) -> Mapping[int, Handler]:
-        """The handlers of messages by which the two ends of a connection agree on how it carries messages."""
+        """The handlers of messages by which the two endpoints of a connection agree on how it carries messages."""
 
     def count_alone(self, connection: Any) -> None:
-        """The caller waits for the answer of a single message that it has sent over this connection of the transport."""
+        """Count a single message over this connection for whose answer the caller waits."""
 
     def leave(self) -> None:
         """Open and accept no more connections: the process leaves its session."""

@@ -1,11 +1,11 @@
 """Borrowing: how processes that hold a ref of another process's object keep it alive, and get its value.
 
-Both sides, in every client. The owner keeps the entries that each process has borrowed in a `Ledger`; the end of that process returns them
-all. A borrower sends BORROW when it first meets a ref and RELEASE when its last use is gone; its `Borrower` decides
-(`mray._decide.caller`), and `Borrowing` carries it out.
+The owner keeps the entries that each process has borrowed in a `Ledger`; the end of that process returns them all. A borrower sends
+BORROW when it first receives a ref and RELEASE after its last use; its `Borrower` decides (`mray._decide.caller`), and `Borrowing`
+carries it out.
 
-A borrow must reach the owner before the process that passed the ref on lets it go. Over one connection the order of messages is enough: a
-worker that meets a ref of its caller's sends BORROW on the connection on which it will reply. For refs of a third process the owner
+A borrow must reach the owner before the process that passed the ref on releases it. On one connection the order of messages suffices: a
+worker that receives a ref of its caller's sends BORROW on the connection on which it will reply. For refs of a third process the owner
 acknowledges, and the reply (or the UNPIN) waits for the acknowledgement.
 
 Actor handles are borrowed from the node by the same rule (ACTOR_HOLD, ACTOR_DROP).
@@ -45,7 +45,7 @@ _made = count()
 
 
 def is_lost(entry: Entry) -> bool:
-    """Whether a value lay in a segment that is neither there any more nor mapped in this process."""
+    """Whether a value lay in a segment that was removed and is not mapped in this process."""
     if entry.form != m.SEGMENT or is_there(entry.payload[0]):
         return False
     return entry.mapping is None or entry.mapping() is None
@@ -70,22 +70,22 @@ class Borrowing(Part):
     def __init__(self, owner: Owner, drop_actor: Callable[[bytes], None]) -> None:
         client = self._client = owner.client
         self._owner = owner
-        #: Whether this process may hold refs of other sessions: `wait` then looks for them. (It had a session before.)
+        #: Whether this process may hold refs of other sessions, for which `wait` then checks. (Also after an earlier session.)
         self.meets_strangers = next(_made) > 0
-        #: Called when the last handle of an actor has gone.
+        #: Called when the last handle of an actor is released.
         self._on_dropped = drop_actor
         self.borrower = Borrower(client.process)
         #: Objects of this process that others hold; and the refs inside replies, until their receivers have borrowed them.
         self.lent: Ledger[Entry] = Ledger()
         self.pins: Ledger[list[Any]] = Ledger()
-        #: The count of lent objects that the session's table has.
+        #: The count of lent objects in the session's table.
         self._published = 0
-        #: Refs and tokens pickled by plain pickle.
+        #: Refs and tokens pickled outside of mray.
         self._out_of_band: list[Any] = []
         #: The connection of the caller whose arguments this process is unpickling, and on which it will reply: a BORROW on it needs no
-        #: acknowledgement. (Two processes that call each other at the same moment have two connections.)
+        #: acknowledgement. (Two processes that call each other concurrently have two connections.)
         self.caller: Connection | None = None
-        #: How often an owner has answered that a value is not there yet.
+        #: How often an owner has reported a value absent.
         self.absences = 0
         client.from_node.on({m.HELD: lambda _node, number: self.acknowledged(number)})
         client.from_peers.on(
@@ -107,7 +107,7 @@ class Borrowing(Part):
             _WAYS[type(instruction)](self, instruction)
 
     def _publish(self) -> None:
-        """Say in the session's table how many objects of this process others hold, if that has changed."""
+        """Write the count of lent objects into the session's table, if it has changed."""
         lent = self.lent.out
         table = self._client.reactor.table
         if lent != self._published and table is not None:
@@ -116,7 +116,7 @@ class Borrowing(Part):
 
     # ------------------------------------------------------------------------------------ as borrower
     def restore(self, object_id: bytes, owner: str) -> ObjectRef:
-        """The ref behind a pickled (id, owner). Takes the lock itself: called while values are unpickled."""
+        """The ref of a pickled (id, owner). Takes the lock: called while values are unpickled."""
         if not is_of_session_of(owner, self._client.process):
             self.meets_strangers = True
             return ObjectRef(object_id, ForeignEntry())
@@ -124,7 +124,7 @@ class Borrowing(Part):
             return ObjectRef(object_id, self.entry_of(object_id, owner))
 
     def entry_of(self, object_id: bytes, owner: str, then: Callable[[], None] | None = None) -> Entry:
-        """The entry of an object, borrowed if it is new here; `then` is called once the owner has counted it (at once if it had)."""
+        """The entry of an object, borrowed if it is new here; `then` is called once the owner has counted the borrow (now if it had)."""
         client = self._client
         if owner == client.process:
             entry = self._owner.exported.get(object_id)
@@ -162,7 +162,7 @@ class Borrowing(Part):
         return entry
 
     def borrowed(self, connection: Connection, object_id: bytes, form: int, payload: Any) -> Entry:
-        """The entry of an object that its owner has lent without being asked for it (`lend`)."""
+        """The entry of an object that its owner has lent unasked (`lend`)."""
         known: Entry | None = self.borrower.objects.get(object_id)
         if known is not None:
             self._let_go(object_id, connection)  # the owner has counted twice
@@ -187,7 +187,7 @@ class Borrowing(Part):
                 self._client.reactor.post_later(connection)
 
     def adopt(self, names: Names, then: Callable[[], None] | None = None) -> list[Any]:
-        """Live refs for the names inside a value that has just arrived; `then` as in `entry_of`, once for all."""
+        """Live refs for the names inside an arrived value; `then` as in `entry_of`, called once for all."""
         left = len(names)
 
         def one() -> None:
@@ -205,20 +205,20 @@ class Borrowing(Part):
         return live
 
     def adopt_reply(self, connection: Connection, task_id: bytes, names: Names) -> list[Any]:
-        """As `adopt`, for the value of a reply: its worker pins the refs until they are borrowed."""
+        """As `adopt`, for the value of a reply, whose worker pins the refs until they are borrowed."""
         return self.adopt(names, lambda: connection.send((m.UNPIN, task_id)))
 
     def fetch(self, entry: Entry, asks: bool = False) -> None:
-        """Ask the owner for the value, if it was not asked yet, and with `asks` whether it is there (`absences`).
+        """Request the value from its owner, if that was not done, and with `asks` whether it is ready (`absences`).
 
-        OSError when this process may open no more files: it may try again.
+        OSError when this process can open no more files: it may try again.
         """
         if self.borrower.wants(entry):
             assert entry.owner is not None
             self._follow(self.borrower.fetched(entry, self._client.try_peer(entry.owner), asks))
 
     def revive(self, entry: Entry) -> None:
-        """Have a lost value made again before it is used, if that can be; the entry is pending until it is."""
+        """Recompute a lost value before it is used, if possible; the entry is pending meanwhile."""
         if (entry.recipe is None and entry.owner is None) or not is_lost(entry):
             return
         if entry.owner is None:
@@ -227,7 +227,7 @@ class Borrowing(Part):
             self.fetch(entry)
 
     def revive_all(self, entries: Iterable[Entry]) -> None:
-        """As `revive`, for entries in segments. Takes the lock itself."""
+        """As `revive`, for entries in segments. Takes the lock."""
         for entry in [entry for entry in entries if entry.form == m.SEGMENT]:
             with self._client.lock:
                 self.revive(entry)
@@ -245,7 +245,7 @@ class Borrowing(Part):
         entry.complete(form, payload, refs)
 
     def _object_failed(self, _peer: Connection, _failure: Exception, payload: bytes, object_id: bytes, *_fields: Any) -> None:
-        """Make this error the value of a borrowed object: its handler has failed."""
+        """Make this error the value of a borrowed object, because the handler has failed."""
         entry = self.borrower.objects.get(object_id)
         if entry is not None:
             entry.complete(m.FAILED, payload)
@@ -285,7 +285,7 @@ class Borrowing(Part):
             raise ValueError(f"Ray object whose owner is unknown: {ref}: {why_unknown(ref)}.")
 
     def export(self, ref: ObjectRef) -> str:
-        """Let other processes ask for the object; returns its owner."""
+        """Let other processes request the object; returns its owner."""
         entry = ref._entry
         self.check(ref)
         if entry.owner is None:
@@ -320,7 +320,7 @@ class Borrowing(Part):
         self._publish()
 
     def lend(self, connection: Connection, object_id: bytes, entry: Entry) -> None:
-        """Count the process at the other end as a borrower of this object; a message is about to tell it (`borrowed`)."""
+        """Count the process at the other end as a borrower of this object, before a message passes it on (`borrowed`)."""
         self._owner.exported[object_id] = entry
         self._on_borrow(connection, 0, [object_id])
 
@@ -348,14 +348,14 @@ class Borrowing(Part):
             self._owner.store.free(name, again=again)
 
     def pin(self, connection: Connection, task_id: bytes, refs: list[Any]) -> None:
-        """Keep the refs inside a reply until its receiver has borrowed them (or has gone)."""
+        """Hold the refs inside a reply until its receiver has borrowed them or has exited."""
         self.pins.returned(connection, task_id)  # of an earlier attempt
         self.pins.lend(refs, connection, task_id)
         # POINT reply pinned
 
     # ------------------------------------------------------------------------------------ actor handles
     def token(self, actor_id: bytes, then: Callable[[], None] | None = None, *, held: bool = False) -> ActorToken:
-        """The token that keeps an actor alive for this process; `held`: the node counts this process already (it creates the actor)."""
+        """The token that keeps an actor alive for this process; `held`: the node counts this process already, which creates the actor."""
         client, borrower = self._client, self.borrower
         token: ActorToken | None = borrower.tokens.get(actor_id)
         if token is None:
@@ -374,7 +374,7 @@ class Borrowing(Part):
         return actor_id in self.borrower.tokens
 
     def drop_handles(self) -> None:
-        """Let go of all actors: this process leaves, whatever of its program is left. Takes the lock."""
+        """Release all actors: this process leaves, although its program may still have handles. Takes the lock."""
         for actor_id in self.held_actors():
             self.borrower.tokens.pop(actor_id, None)
             self._drop_actor(actor_id)
@@ -385,12 +385,12 @@ class Borrowing(Part):
 
     # ------------------------------------------------------------------------------------ ends
     def connection_ended(self, connection: Connection, error: Exception | None, unread: bool) -> None:
-        """Fail entries that a process owns which lives and cannot be reached; it keeps its borrows."""
+        """Fail entries whose owner lives and cannot be reached; that process keeps its borrows."""
         if error is not None:
             self._follow(self.borrower.broke(connection.process, error))
 
     def process_ended(self, end: Ended) -> None:
-        """Return the borrows of a process that has died, and fail entries that it owned."""
+        """Return the borrows of a process that has exited, and fail entries that it owned."""
         self._owner.segments.expose(entry.payload[0] for entry in self.lent.ended(end.process) if entry.form == m.SEGMENT)
         self.pins.ended(end.process)
         self._publish()
@@ -409,7 +409,7 @@ class Borrowing(Part):
             entry.complete(m.FAILED, payload)
 
     def _fail_owned(self, entries: Iterable[Entry]) -> None:
-        """Fail entries whose owner is gone, if it has not gone with the session."""
+        """Fail entries whose owner has exited, with the session's error if that has ended."""
         client = self._client
         for entry in entries:
             if entry.form is None:

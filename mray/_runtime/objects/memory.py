@@ -1,6 +1,6 @@
-"""`Memory`: the place of large values, behind a process's `Owner`.
+"""`Memory`: where large values are stored, behind a process's `Owner`.
 
-`SharedMemory` is the kernel's; the engine in one process has its own.
+`SharedMemory` is the kernel's; the single-process engine has its own.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ class Memory(Protocol):
     entry: type[Entry]
 
     def store(self, process: str, session_dir: str, facts: dict[str, Any], table: SessionTable | None) -> Store:
-        """The store of a process that has joined the session of these facts."""
+        """The store of a process that has joined the session that `facts` describe."""
 
     def segments(self, own: Segments) -> Segments:
-        """The memory that a process owns: `own`, which frees it by messages to its producers, or what replaces that."""
+        """The memory that a process owns: `own`, which frees it by messages to its producers, or a replacement."""
 
 
 class SharedMemory:

@@ -1,11 +1,11 @@
-"""The objects that this process owns: their entries, and the places of their values.
+"""The objects that this process owns: their entries, and where their values are stored.
 
-In every client. A large value goes into shared memory while there is room, else to disk, in the thread that wants it stored.
+A large value goes into shared memory while there is room, else to disk, in the thread that stores it.
 
-    room in memory? --no--> would segments that other processes keep for reuse make room? --no--> a file
-         |                              | yes: MAKE_ROOM
-         v                              v
-      segment <-------------------------+
+    room in memory? --no--> would trimming the pools of other processes make room? --no--> a file
+        |                              | yes: MAKE_ROOM
+        v                              v
+     segment <-------------------------+
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from mray._runtime.connections.endpoint import Endpoint
     from mray._runtime.objects.memory import Memory, Store
 
-#: Above this many bytes a value goes into a segment instead of a message.
+#: Larger values go into a segment instead of a message.
 INLINE_BYTES = 100 * 1024
-#: Names of segments that are remembered of one producer after it was told to free them.
+#: The number of names remembered per producer that it was sent to free.
 MOST_FREED = 1000
-#: Seconds that suffice by far for the end of a session to be noticed.
+#: Seconds that amply suffice to notice the end of a session.
 _REPORT_SECONDS = 10.0
 
 
@@ -52,7 +52,7 @@ class Owner(Part):
     def __init__(self, client: Endpoint, memory: Memory) -> None:
         self.client = client
         self._memory = memory
-        #: Objects of this process whose refs have been pickled: other processes may ask for them.
+        #: Objects of this process whose refs have been pickled: other processes may request them.
         self.exported: weakref.WeakValueDictionary[bytes, Entry] = weakref.WeakValueDictionary()
         self.segments = memory.segments(OwnSegments(self))
         #: Processes for which this one has stored values.
@@ -89,14 +89,14 @@ class Owner(Part):
         return m.SEGMENT, self.store_value(packed, owner), packed.refs
 
     def new_memory(self, size: int) -> Any | None:
-        """Exports writable memory for an array of so many bytes, which can be sent without a copy.
+        """An exporter of writable memory for an array of `size` bytes, which can be sent without a copy.
 
-        None if there is no room for it, or if it would travel inside of a message.
+        None if there is no room for it, or if it would travel inside a message.
         """
         if size <= INLINE_BYTES:
             return None
         self.client.check()
-        self.client.reactor.run_deferred()  # what is no longer needed may serve again
+        self.client.reactor.run_deferred()  # released segments may be reused
         try:
             born = self.store.bear(size)
         except ObjectStoreFullError:
@@ -107,11 +107,11 @@ class Owner(Part):
         return exporter
 
     def store_value(self, value: Serialized, owner: str) -> Payload:
-        """Store a value for `owner`; the payload of form SEGMENT.
+        """Store a value for `owner`; returns the payload of form SEGMENT.
 
-        Raises `OutOfDiskError` when neither memory nor disk have room; `ObjectStoreFullError` when memory has none and spilling is off.
+        Raises `OutOfDiskError` when neither memory nor disk has room; `ObjectStoreFullError` when memory has none and spilling is off.
         """
-        self.client.reactor.run_deferred()  # segments of dropped refs, first of all
+        self.client.reactor.run_deferred()  # frees segments of dropped refs first
         try:
             payload = self.store.write(value, owner)
         except ObjectStoreFullError as full:
@@ -138,17 +138,17 @@ class Owner(Part):
         return payload
 
     def missing_error(self, owner: str | None, place: str, object_id: bytes | None) -> BaseException:
-        """The error of reading a value that is not where it was: it was freed at its owner's end, or another program has removed it.
+        """The error of reading a removed value: it was freed at its owner's end, or another program has removed it.
 
-        A value outlives the process that made it, so only a removed one can be made again (`mray._runtime.client.reconstruction`), which
-        was not possible or has failed.
+        A value outlives its producer, so only one that was removed by another program can be recomputed
+        (`mray._runtime.client.reconstruction`), which was not possible or has failed.
         """
         client = self.client
-        # The node drops a dead process before it frees that one's objects.
+        # The node drops a dead process before it frees that process's objects.
         if owner not in (None, client.process) and not (client.node.is_cut() or client.transport.knows(owner)):
             client.await_end(owner)
             return client.ends.owner_error(owner, object_id)
-        if client.node.is_cut():  # the memory ends with the session; this process is about to learn how that has ended
+        if client.node.is_cut():  # the memory ends with the session, whose end this process is about to learn
             client.reactor.wait_until(lambda: client.fatal is not None, _REPORT_SECONDS)
             if client.fatal is not None:
                 return client.fatal
@@ -156,7 +156,7 @@ class Owner(Part):
 
     # ------------------------------------------------------------------------------------ ends
     def process_ended(self, end: Ended) -> None:
-        """Let go of memory that this process has made for another one."""
+        """Release memory that this process has created for an exited one."""
         if end.process in self._others:
             self._others.remove(end.process)
             self.store.forget_owner(end.process)
@@ -165,7 +165,7 @@ class Owner(Part):
         self.client.reactor.defer(partial(self.segments.discard_unclaimed, segments))
 
     def connection_ended(self, connection: Connection, error: Exception | None, unread: bool) -> None:
-        """Remove the segments that were to be freed at the other end of a connection, unless it has read no message."""
+        """Unlink the segments that the other end of a connection was to free, unless it has read no message."""
         if not unread:
             for name in connection.peer.freed:
                 unlink(name)
@@ -176,33 +176,33 @@ class Owner(Part):
 
 
 class OwnSegments:
-    """The segments of values that this process owns; any process may have made them."""
+    """The segments of values that this process owns; any process may have created them."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
-        #: Names of segments that other processes have made and that this process knows.
+        #: Names of segments of other producers that this process knows.
         self._claimed: set[str] = set()
         #: Segments that a dead process held: it may have passed their memory on to further processes (`mray._ipc.slots`).
         self._exposed: set[str] = set()
 
     def claim(self, payload: Payload) -> None:
-        """Claim the segment of a value that has come from its producer."""
+        """Claim the segment of a value that has arrived from its producer."""
         if payload[2] != self._owner.client.process:
             self._claimed.add(payload[0])
 
     def guard(self, payload: Payload) -> Guard:
-        """The guard that frees the segment of a value when it ends."""
+        """A guard that frees the segment of a value."""
         client = self._owner.client
         if payload[2] != client.process:
             self._claimed.add(payload[0])
         return Guard(client.reactor.defer, self.free, payload[0], payload[2])
 
     def expose(self, names: Iterable[str]) -> None:
-        """Never use these segments again: a process that held them has died, and others may have their memory mapped."""
+        """Never reuse these segments: a process that held them has died, and others may have them mapped."""
         self._exposed.update(names)
 
     def free(self, name: str, producer: str) -> None:
-        """Free the segment of a value that is needed no more (called by the reactor)."""
+        """Free the segment of a value that is no longer needed. Called by the reactor."""
         client = self._owner.client
         again = name not in self._exposed
         self._exposed.discard(name)
@@ -218,13 +218,15 @@ class OwnSegments:
                 return
             freed = connection.peer.freed
             freed[name] = None
-            if len(freed) > MOST_FREED:  # which the producer has read of long ago, or the session's end removes
+            if len(freed) > MOST_FREED:  # the producer has read the dropped name long ago, or the session's end removes it
                 del freed[next(iter(freed))]
             connection.post((m.FREE_SEGMENT, [name]) if again else (m.FREE_SEGMENT, [name], False))
             client.reactor.post_later(connection)
 
     def discard_unclaimed(self, names: Iterable[str]) -> None:
-        """Remove the segments that a dead process was making for this one. All its messages were read. Without the lock: it takes long."""
+        """Unlink the segments that a dead process was creating for this one, after all its messages were read. Takes long, so without the
+        lock.
+        """
         with self._owner.client.lock:
             unclaimed = [name for name in names if name not in self._claimed]
         for name in unclaimed:

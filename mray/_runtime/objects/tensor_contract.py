@@ -1,7 +1,7 @@
-"""`Tensors`: what calls ask of the tensors that stay with the process that made them.
+"""`Tensors`: what calls need of tensors that stay with the process that created them.
 
-The contract between the kernel and `mray._gpu.tensor_transport`, which a process loads when the first such value concerns it: it holds one,
-owns one, or is given one. Methods take the client's lock unless they say otherwise.
+The contract between the kernel and `mray._gpu.tensor_transport`, which a process loads for the first such value that it holds, owns or
+receives. Methods take the client's lock unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Tensors(Protocol):
-    """Those of one process: as holder, as owner and as receiver."""
+    """The tensors of one process: as holder, as owner and as receiver."""
 
     def freeze(
         self, value: Any, encoded: Any, object_id: bytes, owner: str, caller: Connection | None, actor: tuple[bytes, str]
@@ -30,7 +30,7 @@ class Tensors(Protocol):
         """
 
     def drop(self, object_id: bytes) -> None:
-        """Drop the tensors of an object whose last ref is gone. Client's lock held."""
+        """Drop the tensors of an object whose last ref was released. Client's lock held."""
 
     def put(self, value: Any, transport: TensorTransport, actor: tuple[bytes, str]) -> ObjectRef:
         """Own a value whose tensors stay in this process."""
@@ -47,41 +47,41 @@ class Tensors(Protocol):
         """ValueError unless methods of the actor may leave their tensors with it by this transport, and this one returns values."""
 
     def keep(self, call: Any, name: str) -> None:
-        """Have the tensors that the call returns stay with the actor."""
+        """Make the tensors that the call returns stay with the actor."""
 
     def warn_if_sent_back(self, arguments: Sequence[ObjectRef], handle: ActorHandle) -> None:
         """UserWarning, once for each ref, when its tensors go to other actors and, by reference, to the one that has them."""
 
     def own(self, entry: Entry, object_id: bytes, payload: Any, keep: Any) -> None:
-        """Have the holder free the tensors when this entry of the owner's ends. `keep` (the holder's handle) lives as long."""
+        """Make the holder free the tensors when this entry of the owner ends. `keep` (the holder's handle) lives as long."""
 
     # ------------------------------------------------------------------------------------ of the receiver
     def look_ahead(self, arguments: Sequence[ArgumentValue]) -> None:
-        """Fetch the tensors of these arguments already: a call with them is going to run."""
+        """Start fetching the tensors of these arguments: a call with them is going to run."""
 
     def look_back(self, arguments: Sequence[ArgumentValue] | None) -> None:
         """Drop the fetches for these arguments: the call with them is not going to run."""
 
     def begin_arguments(self, arguments: Sequence[ArgumentValue]) -> list[ArgumentValue]:
-        """The arguments of a call with a fetch as payload of those whose tensors are elsewhere; each object is fetched once."""
+        """The arguments of a call, with a fetch as payload where the tensors are elsewhere; each object is fetched once."""
 
     def tensors_of(self, fetch: Any, timeout: float | None = None) -> list[Any]:
-        """Wait for the tensors, `timeout` seconds at most: GetTimeoutError. Raises the holder's error, or that of its death."""
+        """Wait for the tensors, at most `timeout` seconds: GetTimeoutError. Raises the holder's error, or the error of its death."""
 
     def argument(self, fetch: Any, owner: str) -> Any:
         """The value of an argument."""
 
     def awaited(self, arguments: Sequence[ArgumentValue]) -> list[Any]:
-        """The fetches of a call's begun arguments that `why_lost` has to look after; they do not keep the tensors."""
+        """The fetches among a call's begun arguments that `why_lost` must check; they do not keep the tensors."""
 
     def why_lost(self, fetches: Iterable[Any]) -> BaseException | None:
-        """The error of a holder that has died before its tensors were there, for which streams here waited.
+        """The error of a holder that has died before its tensors, for which streams here waited, arrived.
 
-        To be asked when something computed with them is there: streams have not gone on then, or it is known why.
+        Call it when a result computed with them is ready: by then the streams have not gone on, or the reason is known.
         """
 
     def values(self, refs: Sequence[ObjectRef], value_of: Callable[[Entry], Any], timeout: float | None, through_host: bool) -> list[Any]:
-        """The values of refs that are ready, some with tensors elsewhere. ValueError for tensors that `get` may not fetch.
+        """The values of ready refs, some with tensors elsewhere. ValueError for tensors that `get` may not fetch.
 
-        With a `timeout` of 0 it still waits for tensors: a ref that is ready has its value.
+        With a `timeout` of 0 it still waits for tensors: a ready ref has its value.
         """

@@ -1,11 +1,11 @@
-"""Errors of calls that the program never reads: logged in a line on stderr when the last ref is gone.
+"""Errors of calls that the program never reads: logged in a line on stderr when the last ref is released.
 
-In every client, for objects that it owns. A program that calls and goes on would otherwise not learn that its functions raise.
+For objects that this process owns. A program that ignores its refs would otherwise not learn that its functions raise.
 
-    reply FAILED ─▶ entry.guard = _Unhandled ──┬─ get, wait, await, an argument, a borrower asks: heard, nothing is logged
-                                             └─ the last ref is gone: it is logged (`mray._runtime.client.announcements`)
+  reply FAILED ─▶ entry.guard = _Unhandled ──┬─ get, wait, await, an argument, a borrower asks: handled, nothing is logged
+                                             └─ the last ref is released: it is logged (`mray._runtime.client.announcements`)
 
-Errors of user code only: a program knows of its own cancels and kills, and deaths have lines of their own.
+Only errors of user code: a program knows of its own cancels and kills, and deaths have their own log lines.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mray._objects.remote_error import TASK_ERROR, is_cancelled, text_of
 
 
 class _Unhandled:
-    """Logs an error when it dies, unless it was heard."""
+    """Logs an error when it is collected, unless it was handled."""
 
     __slots__ = ("_defer", "_tell", "handled", "payload")
 
@@ -59,13 +59,13 @@ class UnhandledErrors:
 
 
 def mark_handled(entry: Entry) -> None:
-    """Mark the error in this entry as heard: the program has read it. Any thread."""
+    """Mark the error in this entry as handled: the program has read it. Any thread."""
     guard = entry.guard
     if type(guard) is _Unhandled:
         guard.handled = True
 
 
 def _text_of(payload: bytes) -> str:
-    """The text of an error of user code; "" for any other. The user's own error is not unpickled for it."""
+    """The text of an error of user code; "" for any other. The user's own error is not unpickled."""
     text = text_of(payload)
     return text.removeprefix(TASK_ERROR) if text.startswith(TASK_ERROR) and not is_cancelled(text) else ""
