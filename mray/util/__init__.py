@@ -1,4 +1,4 @@
-"""Small things built on the verbs: what ``ray.util`` has.
+"""Tools built on the verbs: what ``ray.util`` has.
 
 For users, on any backend.
 
@@ -9,7 +9,7 @@ job                   one call, or a batch of calls, for a member
 record                a row of a listing (`state`): its class declares the columns
 ====================  ====================================================================================================
 
-Rejected: importing everything here at once; what is rarely used is a module of its own.
+Rejected: importing everything here; rarely used tools are modules of their own.
 """
 
 from __future__ import annotations

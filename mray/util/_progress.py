@@ -1,4 +1,4 @@
-"""Waiting for many refs with a bar."""
+"""Waiting for many refs with a progress bar."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from mray._common.clock import now
 from mray._inside.bars import tqdm
 from mray.exceptions import GetTimeoutError
 
-#: The bar moves that often at least, in seconds, while values come.
+#: Seconds between two updates of the bar, at most, while values arrive.
 _STEP = 0.2
 
 
 def progress(refs: Sequence[ObjectRef], desc: str | None = None, *, timeout: float | None = None, unit: str = "it") -> list[Any]:
-    """The values of refs in their order, as `get` gives them, with a bar that counts those that are there.
+    """Return the values of refs in their order, as `get` does, with a bar that counts those that have arrived.
 
-    Every ref is waited for before the first error is raised: a long list is not given up for one item. `timeout` in seconds:
-    GetTimeoutError when they are not all there by then. In tasks and actors the bar is drawn by the driver.
+    Every ref is waited for before the first error is raised. GetTimeoutError when they have not all arrived after `timeout` seconds. In
+    tasks and actors the bar is drawn by the driver.
     """
     refs = list(refs)
     until = None if timeout is None else now() + timeout

@@ -1,4 +1,4 @@
-"""Iterating over results as they come, and looking around."""
+"""Iterating over results as they arrive, and facts about actors and the node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mray._inside.addresses import node_address
 
 
 def as_completed(refs: Sequence[ObjectRef], *, chunk_size: int = 10, yield_obj_refs: bool = False, **wait_options: Any) -> Iterator[Any]:
-    """Yield the values of refs in the order in which they come, not that of `refs`.
+    """Yield the values of refs in the order in which they arrive.
 
     Waits for `chunk_size` of them at a time. With `yield_obj_refs` yields the refs that are ready. Further arguments are those of
     `mray.wait`.
@@ -34,9 +34,9 @@ def map_unordered(
     yield_obj_refs: bool = False,
     **wait_options: Any,
 ) -> Iterator[Any]:
-    """Call a remote function with each item and yield the values in the order in which they come.
+    """Call a remote function with each item and yield the values in the order in which they arrive.
 
-    At most `backpressure_size` calls are in flight (``None``: all of them at once). The other arguments are those of `as_completed`.
+    At most `backpressure_size` calls are in flight (``None``: any number). The other arguments are those of `as_completed`.
     """
     if backpressure_size is None:
         backpressure_size = 1 << 60
@@ -60,7 +60,7 @@ def _check_chunks(chunk_size: int, wait_options: dict[str, Any]) -> None:
 
 
 def list_named_actors(all_namespaces: bool = False) -> list[Any]:
-    """Names of the actors that have one and are not dead, of this namespace; of all of them as dicts with ``name`` and ``namespace``."""
+    """Names of the living named actors of this namespace; with `all_namespaces`, dicts with ``name`` and ``namespace``."""
     backend = current_backend()
     named: list[dict[str, str]] = backend.query("named_actors", all_namespaces, backend.facts()["namespace"])
     if all_namespaces:
@@ -69,10 +69,10 @@ def list_named_actors(all_namespaces: bool = False) -> list[Any]:
 
 
 def get_node_instance_id() -> str:
-    """The id that a cloud has given this machine, from ``RAY_CLOUD_INSTANCE_ID``; "" when there is none."""
+    """The cloud's id of this machine, from ``RAY_CLOUD_INSTANCE_ID``; "" without one."""
     return settings.CLOUD_INSTANCE_ID.get()
 
 
 def get_node_ip_address(address: str | None = None) -> str:
-    """The address of this host: that of its route out, or what the session was told. `address` changes nothing."""
+    """The address of this host: that of its default route, or the one that the session was started with. `address` is ignored."""
     return str(current_backend().facts()["node_ip_address"]) if is_initialized() else node_address()

@@ -5,20 +5,19 @@
                  ▲                 answered ◀───────────────────────────────────────────┘
                  └── next job ◀────┘  └─▶ job.settle
 
-Jobs are begun in the order of the queue by the member that is free first. While jobs are short, members are sent some ahead, which saves
-the wait for the next one; when a member is free, the queue is empty and another's job turns out to be long, the jobs that this one has
-ahead are taken back. So no job waits behind a long one while a member idles, and jobs that wait for each other meet. (Taking back is
-cancelling: a call that has not begun comes back, one that has goes on.)
+The member that is free first takes the first job of the queue. While jobs are short, members are sent several ahead, which saves the
+round trip between jobs. When a member is idle, the queue is empty and another member's job turns out to be long, the jobs queued behind
+that one are taken back. So no job waits behind a long one while a member idles, and jobs that wait for each other run concurrently.
+(Taking back is cancelling: a call that has not begun comes back; one that has begun continues.)
 
-A function is pickled when it is given, once for all jobs of a `map`, and its pickle goes with each job; a large one lies in shared memory.
-No process keeps one for later: what it uses (a global, a default, the attribute of a class) may be another by the next time, and a program
-may make new ones without end. A member unpickles it for each job, as Ray's do; one that can be imported is looked up.
+A function is pickled when it is submitted, once for all jobs of a `map`, and its pickle is sent with each job; a large one lies in
+shared memory. No process caches it: a global, default or class attribute that it uses may change before the next call, and a program may
+create new functions without end. A member unpickles it for each job, as Ray's do; an importable one is looked up.
 
-Rejected: the state machine of leased workers (`mray._decide.caller.lease_pool`), which sends tasks ahead and takes them back as well. A
-lease is asked for, shared with other processes and given back, a member stays. A task without retries is pushed to idle workers only; jobs
-have no retries. Tasks come back in one message that the worker answers as a whole, jobs one by one, over an actor's public interface, on
-any backend. A job's start is its user's code (`PoolJob.starts`), and jobs are sent by any thread without the lock. No rule would be the
-same.
+Rejected: the state machine of leased workers (`mray._decide.caller.lease_pool`), which also sends tasks ahead and takes them back. A
+lease is requested, shared with other processes and returned, a member stays. Tasks without retries are pushed to idle workers only; jobs
+have no retries. A worker returns tasks in one message, jobs return one by one, over an actor's public interface, on any backend.
+Starting a job calls its user (`PoolJob.starts`), and any thread sends jobs without the lock. No rule would be the same.
 """
 
 from __future__ import annotations
@@ -48,14 +47,14 @@ from mray.exceptions import ActorHandleNotFoundError, RayActorError, RayError, R
 
 #: Pickles of functions above this many bytes are put once, for all jobs.
 _LARGE = 100 * 1024
-#: Jobs that a member is sent ahead, at most, and how long such jobs take: below the first they are sent further ahead, above the second
-#: none is. In seconds.
+#: The most jobs that a member holds. Members hold more while a job takes less than the first of these numbers of seconds, and one after a
+#: job that took more than the second.
 _MOST_AHEAD = 16
 _SHORT, _LONG = 0.5e-3, 2e-3
 
 
 class EscapeError(Exception):
-    """Carries a SystemExit of a job, which is a failure of the job and not the end of its process."""
+    """Carries a SystemExit of a job, which fails the job and does not end its process."""
 
 
 class PoolMember:
@@ -68,7 +67,7 @@ class PoolMember:
         return os.getpid()
 
     def ping(self) -> None:
-        """Answer; for programs that wait for a process, as they do on Ray."""
+        """Do nothing; programs written for Ray call it to wait for the process."""
 
     def call(self, code: bytes, *args: Any) -> Any:
         return self.call_with(code, args, {})
@@ -98,8 +97,10 @@ class PoolMember:
             raise EscapeError(*error.args) from error
 
     def _begin(self, code: bytes) -> Callable[..., Any]:
-        """The function of a job that is about to run. Answers of earlier jobs are sent first: the first job without one is the one that ran
-        when this process dies, and those behind it may be given to others.
+        """Return the function of a job that is about to run.
+
+        Answers of earlier jobs are sent first, so that when this process dies the first job without an answer is the one that ran, and
+        those behind it may be given to others.
         """
         current_backend().flush()
         function: Callable[..., Any] = pickle.loads(code)
@@ -110,7 +111,7 @@ class PoolMember:
 
 
 def pack(values: list[Any]) -> bytes | list[Any]:
-    """Pack values for the way: numbers, texts and the like as one pickle, which no process looks into."""
+    """Pack values for sending: only plain values (numbers, strings and the like) become one pickle, which no process in between reads."""
     return pickle.dumps(values, 5) if PLAIN_TYPES.issuperset(map(type, values)) else values
 
 
@@ -120,18 +121,20 @@ def unpack(packed: bytes | list[Any]) -> list[Any]:
 
 
 class SentFunction:
-    """A function on its way, for as long as jobs want it."""
+    """A pickled function, referenced by the jobs that call it."""
 
     __slots__ = ("_function", "pickled")
 
     def __init__(self, function: Callable[..., Any], pickled: bytes | ObjectRef) -> None:
-        #: It keeps the objects that it has refs of.
+        #: Keeps alive the objects that the function holds refs to.
         self._function = function
         self.pickled = pickled
 
 
 class PoolJob:
-    """One call of a `PoolMember`'s method. Its user subclasses it; what it overrides is called from any thread and must not block."""
+    """One call of a `PoolMember` method. Users subclass it; the methods that they override are called from any thread and must not
+    block.
+    """
 
     __slots__ = ("arguments", "code", "death", "method", "recalled", "ref", "started")
 
@@ -139,25 +142,27 @@ class PoolJob:
         self.code = code
         self.method = method
         self.arguments: tuple[Any, ...] = arguments
-        #: Its call, once it was sent, and whether it was asked back since.
+        #: Its call, once sent, and whether that was cancelled to be taken back.
         self.ref: ObjectRef | None = None
         self.recalled = False
-        #: The death of the member that it was sent to, as long as that is not judged.
+        #: The death of the member that it was sent to, until `_judge_deaths` has handled it.
         self.death: BaseException | None = None
-        #: `starts` has said yes.
+        #: `starts` has returned True.
         self.started = False
 
     def starts(self) -> bool:
-        """It leaves for a member now; False: it is wanted no more."""
+        """Called before the job is sent; False drops it."""
         return True
 
     def settle(self, success: bool, value: Any) -> None:
-        """It is over: with a value, or with the exception that it failed with."""
+        """Called with the value, or the exception that the job failed with."""
         raise NotImplementedError
 
 
 def call_of(code: SentFunction, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[str, tuple[Any, ...]]:
-    """The method and arguments of a job that is one call: values that the C pickler takes as they are go without a list around them."""
+    """The method and arguments of a job that is one call. Plain values are sent without a list around them, which the C pickler takes
+    directly.
+    """
     if not kwargs and all(type(arg) in PLAIN_TYPES for arg in args):
         return "call", tuple(args)
     return "call_with", (list(args), dict(kwargs))
@@ -168,29 +173,28 @@ class PoolWorker:
 
     def __init__(self, handle: Any) -> None:
         self.handle = handle
-        #: Jobs that it was sent and has not answered, in order.
+        #: Jobs sent and not yet answered, in order.
         self.jobs: deque[PoolJob] = deque()
-        #: When it was last sent a job while it had none, or answered one.
+        #: When it was last sent a job while idle, or answered one.
         self.since = 0.0
-        #: Jobs it has been given.
+        #: Number of jobs it was given.
         self.taken = 0
         #: Its process, once it is ready.
         self.pid: int | None = None
-        #: A job has failed with the death of its process; the process has died.
+        #: Whether a job has failed with the death of its process; whether the process has died.
         self.lost = False
         self.dead = False
 
     def is_alive(self) -> bool:
-        """Whether its process has not ended, as far as this one knows."""
         return not self.dead
 
 
 class MemberPool:
     """`size` actors and a queue.
 
-    `jobs_each`: an actor is replaced by a new one after so many jobs. With `mends` so is one that died, and the job it had fails; otherwise
-    the first death fails everything (`broken`). With `lazily`, actors start when there are jobs for them. A failing `initializer` breaks
-    the worker pool either way. A job's exception has a `traceback_type` of its process as the cause. Thread-safe.
+    `jobs_each`: an actor is replaced after this many jobs. With `mends` a dead actor is replaced too, and the job it ran fails;
+    otherwise the first death fails everything (`broken`). With `lazily`, actors start when there are jobs for them. A failing
+    `initializer` breaks the worker pool either way. A job's exception has a `traceback_type` of its process as the cause. Thread-safe.
 
     Invariant: a job is in `_queue`, or among some worker's `jobs`, or settled.
     """
@@ -209,13 +213,13 @@ class MemberPool:
     ) -> None:
         self.backend: Backend = current_backend()
         self._size = size
-        #: It, for the objects that it has refs of, and its pickle.
+        #: The function, which keeps the objects that it has refs to, and its pickle.
         self._initializer = initializer, None if initializer is None else dumps(initializer)
         self._initargs = list(initargs)
         self._jobs_each = jobs_each
-        #: Jobs that a member may have.
+        #: Jobs that a member may hold.
         self._depth = 1
-        #: `_look` is going to be called.
+        #: A call of `_look` is scheduled.
         self._watched = False
         self._class = remote(num_cpus=0)(PoolMember).options(**(options or {}))
         self._mends = mends
@@ -223,10 +227,10 @@ class MemberPool:
         self._lock = threading.RLock()
         self._queue: deque[PoolJob] = deque()
         self.workers: list[PoolWorker] = []
-        #: Those that have been told to leave and have not died.
+        #: Dismissed members that have not died.
         self._left: list[PoolWorker] = []
         self._closed = False
-        #: Why no job can succeed any more.
+        #: The reason why no job can succeed any more.
         self.broken: BaseException | None = None
         if not lazily:
             for _ in range(size):
@@ -234,22 +238,22 @@ class MemberPool:
 
     # ------------------------------------------------------------------------------------ functions
     def code_of(self, function: Callable[..., Any]) -> SentFunction:
-        """The function as it is now, for jobs; raises what pickling it raises."""
+        """Pickle the function for jobs; raises what pickling it raises."""
         pickled = dumps(function)
         return SentFunction(function, pickled if len(pickled) <= _LARGE else self.backend.put(pickled))
 
     def frozen(self, value: Any) -> Any:
-        """An argument of a job as it is now, whatever the program does to it before the job is sent."""
+        """Return an argument of a job that does not change when the program changes the value before the job is sent."""
         if is_plain(value):
             return value
         try:
             return self.backend.put(value)
-        except Exception:  # as it is: the job fails with that when it is sent
+        except Exception:  # the job fails with that when it is sent
             return value
 
     # ----------------------------------------------------------------------------------------- jobs
     def submit(self, *jobs: PoolJob) -> None:
-        """Queue jobs, which are settled one day. RuntimeError after `close`."""
+        """Queue jobs. RuntimeError after `close`."""
         with self._lock:
             if self._closed:
                 raise RuntimeError("the pool takes no more jobs")
@@ -261,7 +265,7 @@ class MemberPool:
         self._go_on()
 
     def tell_all(self, code: SentFunction) -> None:
-        """Have every member call the function, after what it has been sent; nobody learns what comes of it."""
+        """Make every member call the function after the jobs it has been sent; the outcome is dropped."""
         with self._lock:
             for worker in self.workers:
                 worker.handle.call.options(num_returns=0).remote(code.pickled)
@@ -272,7 +276,7 @@ class MemberPool:
             job.settle(False, self.broken)
 
     def _go_on(self) -> None:
-        """Send what can go, hire who is missing, dismiss who is not needed."""
+        """Send queued jobs, start missing members, dismiss superfluous ones."""
         while True:
             with self._lock:
                 pair = self._next_pair() if self._queue else None
@@ -288,7 +292,7 @@ class MemberPool:
             self.backend.call_later(_LONG, self._look)
 
     def _next_pair(self) -> tuple[PoolWorker, PoolJob] | None:
-        """The next job, and whom it goes to. Lock held."""
+        """The next job, and the member that gets it. Lock held."""
         least, chosen = self._depth, None
         for worker in self.workers:
             if len(worker.jobs) < least and worker.pid is not None:
@@ -309,20 +313,20 @@ class MemberPool:
         return None
 
     def _fill_up(self) -> None:
-        """With jobs that nobody is there for, start another member. Lock held."""
+        """Start members for jobs that no starting member will take. Lock held."""
         starting = sum(worker.pid is None for worker in self.workers)
         while self.broken is None and len(self.workers) < self._size and len(self._queue) > starting:
             self._hire()
             starting += 1
 
     def _has_uneven_load(self) -> bool:
-        """Whether a member is free while another has jobs that it has not come to. Lock held."""
+        """Whether a member is idle while another has jobs that it has not begun. Lock held."""
         return any(not worker.jobs and worker.pid is not None for worker in self.workers) and any(
             len(worker.jobs) > 1 for worker in self.workers
         )
 
     def _look(self) -> None:
-        """Members were uneven a moment ago: take back what waits behind a job that turns out to be long."""
+        """Take back the jobs that wait behind a long one, if the load is still uneven."""
         refs: list[ObjectRef] = []
         with self._lock:
             uneven = not self._queue and self._has_uneven_load()
@@ -342,7 +346,7 @@ class MemberPool:
     def _send(self, worker: PoolWorker, job: PoolJob) -> None:
         try:
             answer = getattr(worker.handle, job.method).remote(job.code.pickled, *job.arguments)
-        except BaseException as error:  # most of all: something that cannot be pickled
+        except BaseException as error:  # above all: arguments that cannot be pickled
             with self._lock:
                 worker.jobs.remove(job)
                 lost = self._judge_deaths(worker)
@@ -353,7 +357,7 @@ class MemberPool:
                 raise
             return
         job.ref = answer
-        here = [get_ident()]  # answered inside `then`: the loop that sends goes on by itself
+        here = [get_ident()]  # answered inside `then`: the loop that sends continues by itself
         self.backend.then(answer, lambda: self._answered(worker, job, answer, get_ident() not in here), soon=False)
         here.clear()
 
@@ -387,10 +391,10 @@ class MemberPool:
             each.settle(False, why)
 
     def _judge_deaths(self, worker: PoolWorker) -> list[tuple[PoolJob, BaseException]]:
-        """Once the death of a member is heard by all of its jobs, take them off; returns those that fail with it. Lock held.
+        """Once all jobs of a member have failed with its death, take them off; returns those that fail with it. Lock held.
 
-        Jobs are answered in order, each before the next one begins: a death takes the first without an answer, which ran, and those behind
-        it had not begun. They hear of it in any order: a job that is sent to the dead fails at once, on the thread that sends.
+        Jobs are answered in order, each before the next one begins: the first job without an answer was running, and those behind it had
+        not begun. Their errors arrive in any order: a job that is sent to a dead member fails immediately, on the sending thread.
         """
         jobs = worker.jobs
         if not jobs or any(job.death is None for job in jobs):
@@ -411,7 +415,7 @@ class MemberPool:
         return failed
 
     def _measure(self, worker: PoolWorker) -> None:
-        """A job was answered: learn from how long it took. Lock held."""
+        """Adapt the depth to the duration of the job that was just answered. Lock held."""
         now = perf_counter()
         took, worker.since = now - worker.since, now
         if took > _LONG or self._jobs_each is not None:
@@ -440,13 +444,13 @@ class MemberPool:
         with self._lock:
             if worker in self._left:
                 self._left.remove(worker)
-        # While it had to do with something, that fails and tells more.
+        # Otherwise a job or `begin` fails too, with an error that says more.
         if not worker.jobs and worker.pid is not None:
             self._lost(worker, error)
             self._go_on()
 
     def _lost(self, worker: PoolWorker, error: RayActorError) -> None:
-        """A member has died that nobody dismissed."""
+        """Handle the death of a member that was not dismissed."""
         if self._forget(worker):
             if not self._mends:
                 self.break_with(error)
@@ -454,7 +458,7 @@ class MemberPool:
                 self._replace()
 
     def _forget(self, worker: PoolWorker) -> bool:
-        """Strike it off; False: it was dismissed, or this has been done."""
+        """Remove a member; False if it was dismissed or removed before."""
         with self._lock:
             there = worker in self.workers
             if there:
@@ -462,12 +466,12 @@ class MemberPool:
             return there
 
     def _replace(self) -> None:
-        """Lock held."""
+        """Start a member, if the pool still needs one. Lock held."""
         if self.broken is None and (not self._closed or self._queue):
             try:
                 self._hire()
             except RayError as error:
-                # The session is over: so is everything that was submitted, and nobody is left to dismiss.
+                # The session has ended, and with it all jobs and members.
                 self.broken = error
                 self.workers.clear()
                 self._left.clear()
@@ -476,19 +480,19 @@ class MemberPool:
                     self.backend.call_later(0.0, partial(self._fail, job))
 
     def _strike_off(self, worker: PoolWorker) -> None:
-        """It takes no more jobs, and is waited for until it has ended. Lock held."""
+        """Give the member no more jobs; `join` waits until it has ended. Lock held."""
         self.workers.remove(worker)
         if not worker.dead:
             self._left.append(worker)
 
     def _dismiss(self, workers: list[PoolWorker]) -> None:
-        """They leave when they are idle. Lock held."""
+        """End members once they are idle. Lock held."""
         for worker in workers:
             self._strike_off(worker)
             worker.handle.leave.options(num_returns=0).remote()
 
     def break_with(self, error: BaseException) -> None:
-        """Nothing can be done any more: every job fails with this error."""
+        """Fail every job with this error and kill the members."""
         with self._lock:
             if self.broken is not None:
                 return
@@ -498,7 +502,8 @@ class MemberPool:
             members = list(self.workers)
             for worker in members:
                 self._strike_off(worker)
-        # Without the lock: `kill` waits for the node's answer, and the thread that reads it may be about to tell of an end, which takes it.
+        # Without the lock: `kill` waits for the node's answer, and the thread that reads it may need the lock to report the end of a
+        # member.
         for worker in members:
             with suppress(ActorHandleNotFoundError):  # its session has ended, and the member with it
                 kill(worker.handle)
@@ -507,46 +512,46 @@ class MemberPool:
 
     # --------------------------------------------------------------------------------------- ending
     def close(self) -> None:
-        """No more jobs; members leave when the queue is empty."""
+        """Take no more jobs; members leave when the queue is empty."""
         with self._lock:
             self._closed = True
         self._go_on()
 
     def terminate(self, error: BaseException) -> None:
-        """End the members now; jobs that have not been answered fail, those that wait with `error`."""
+        """Kill the members; jobs that were sent fail with their death, queued ones with `error`."""
         with self._lock:
             self._closed = True
         self.break_with(error)
 
     def is_open(self) -> bool:
-        """Whether it takes jobs that can succeed."""
+        """Whether the pool takes jobs that can succeed."""
         return not self._closed and self.broken is None
 
     def drop_queue(self) -> list[PoolJob]:
-        """Take the jobs that no member has been given out of the queue."""
+        """Remove and return the queued jobs that have not started."""
         with self._lock:
             jobs = [job for job in self._queue if not job.started]
             self._queue = deque(job for job in self._queue if job.started)
         return jobs
 
     def join(self) -> None:
-        """Wait until a closed worker pool's jobs are over and its processes have ended."""
+        """Wait until a closed pool's jobs are done and its processes have ended."""
         self.backend.wait_until(lambda: not (self.workers or self._queue or self._left), None)
 
     def _outcome(self, answer: ObjectRef) -> tuple[BaseException | None, Any, RayActorError | None]:
-        """(what a call raised, what it returned, how its member died) of a ref that is ready."""
+        """(error of the call, its value, death of its member) of a ref that is ready."""
         try:
             return None, self.backend.get([answer], 0)[0], None
         except RayTaskError as error:
             return as_raised(error, self._traceback_type), None, None
         except RayActorError as error:
             return error, None, error
-        except Exception as error:  # the session is over, or the value cannot be unpickled
+        except Exception as error:  # the session has ended, or the value cannot be unpickled
             return error, None, None
 
 
 def _teller(died: Callable[[PoolWorker, RayActorError], None], worker: PoolWorker) -> Callable[[RayActorError], None]:
-    """The callback for a member's death; it keeps neither the pool nor the member alive, and so not the actor."""
+    """The callback for a member's death. It keeps neither the pool nor the member alive, and so not the actor."""
     method, the_worker = WeakMethod(died), ref(worker)
 
     def tell(error: RayActorError) -> None:

@@ -1,9 +1,10 @@
 """`ActorPool`: a fixed set of actors that share a queue of calls.
 
-For users, in the process that made the pool. An actor has one call of the pool at a time; the next one leaves when a result is taken.
+For users, in the process that created the pool. An actor has one call of the pool at a time; the next one is sent when a result is
+taken.
 
-Attributes and the methods `_get_result` and `_return_actor` have Ray's names, meanings and signatures: libraries subclass the class, read
-and write these, and override its methods (Flower, p2pfl, NeMo Curator). So its methods call each other as Ray's do.
+Attributes and the methods `_get_result` and `_return_actor` have Ray's names, meanings and signatures: libraries subclass the class, use
+these, and override its methods (Flower, p2pfl, NeMo Curator). So its methods call each other as Ray's do.
 """
 
 from __future__ import annotations
@@ -39,15 +40,15 @@ def _give_idle_back(local: dict[str, Any], actor: ActorHandle | None) -> None:
 
 
 class ActorPool:
-    """Actors, and calls for whichever of them is free: ``pool.map(lambda actor, value: actor.work.remote(value), values)``.
+    """Actors, and calls for the ones that are free: ``pool.map(lambda actor, value: actor.work.remote(value), values)``.
 
-    A function given to the pool gets an actor and a value and returns the ref of its call. An actor whose death a result tells of leaves
-    the pool. Not for several threads at once.
+    A function given to the pool gets an actor and a value and returns the ref of its call. An actor whose result is an error of its
+    death leaves the pool. Not thread-safe.
     """
 
     def __init__(self, actors: Iterable[ActorHandle]) -> None:
         self._idle_actors: list[ActorHandle] = list(actors)
-        #: ref (or tuple of refs) -> number of the call and its actor, None if that is free; for calls whose result was not taken.
+        #: ref (or tuple of refs) -> number of the call and its actor, None if the actor is free; for calls whose result was not taken.
         self._future_to_actor: dict[Any, tuple[int, ActorHandle | None]] = {}
         #: number of the call -> what the function returned.
         self._index_to_future: dict[int, Any] = {}
@@ -60,8 +61,8 @@ class ActorPool:
     def map(self, fn: Function, values: Iterable[Any]) -> Iterator[Any]:
         """Call `fn` with an actor and each value; yields the results in the order of the values.
 
-        Results of earlier calls are dropped. Calls go out as results are taken, so the iterator must be read to its end. Raises what a call
-        raised, when its turn comes.
+        Results of earlier calls are dropped. Calls are sent as results are taken, so the iterator must be exhausted. An exception of a
+        call is raised when its turn comes.
         """
         self._forget()
         for value in values:
@@ -69,7 +70,7 @@ class ActorPool:
         return self._results(self.get_next)
 
     def map_unordered(self, fn: Function, values: Iterable[Any]) -> Iterator[Any]:
-        """As `map`; yields the results in the order in which they come."""
+        """As `map`; yields the results in the order in which they arrive."""
         self._forget()
         for value in values:
             self.submit(fn, value)
@@ -88,7 +89,7 @@ class ActorPool:
 
     # ------------------------------------------------------------------------------------ one by one
     def submit(self, fn: Function, value: Any) -> None:
-        """Have ``fn(actor, value)`` called with the next free actor; now, if there is one."""
+        """Call ``fn(actor, value)`` with the next free actor; now, if one is free."""
         if not self._idle_actors:
             self._pending_submits.append((fn, value))
             return
@@ -99,22 +100,22 @@ class ActorPool:
         self._next_task_index += 1
 
     def has_next(self) -> bool:
-        """Whether there are results that were not taken."""
+        """Whether results remain that were not taken."""
         return bool(self._future_to_actor)
 
     @undone(_give_back)
     def get_next(self, timeout: float | None = None, ignore_if_timedout: bool = False) -> Any:
-        """The next result, in the order of `submit`; raises what its call raised.
+        """Return the next result, in the order of `submit`; raises what its call raised.
 
-        `timeout` in seconds: TimeoutError, after which the call is still the next one, or is given up for `ignore_if_timedout`.
-        StopIteration when there is nothing to wait for, ValueError after `get_next_unordered` has taken a later one.
+        After `timeout` seconds, TimeoutError: the call is still the next one, or is dropped with `ignore_if_timedout`. StopIteration
+        when no call remains, ValueError after `get_next_unordered` has taken a later one.
         """
         if not self.has_next():
             raise StopIteration("No more results to get")
         if self._next_return_index >= self._next_task_index:
             raise ValueError("It is not allowed to call get_next() after get_next_unordered().")
         made = self._index_to_future[self._next_return_index]
-        # An error that ends the wait, Ctrl-C say, leaves the result where it is.
+        # An error that ends the wait, such as Ctrl-C, leaves the result to be taken again.
         late = bool(wait(_refs_of(made), num_returns=len(_refs_of(made)), timeout=timeout)[1])
         if late and not ignore_if_timedout:
             raise TimeoutError("Timed out waiting for result")
@@ -125,7 +126,7 @@ class ActorPool:
 
     @undone(_give_back)
     def get_next_unordered(self, timeout: float | None = None, ignore_if_timedout: bool = False) -> Any:
-        """The result of whichever call ends next. `timeout` and errors as in `get_next`."""
+        """Return the result of the call that ends next. `timeout` and errors as in `get_next`."""
         if not self.has_next():
             raise StopIteration("No more results to get")
         first = {_refs_of(made)[0]: made for made in self._future_to_actor}
@@ -146,7 +147,7 @@ class ActorPool:
         return get(made) if actor is None else self._get_result(made, actor)
 
     def _get_result(self, future: Any, actor: ActorHandle) -> Any:
-        """The value of a call, whose actor is free again."""
+        """Return the value of a call, whose actor becomes free."""
         alive = True
         try:
             return get(future)
@@ -155,12 +156,12 @@ class ActorPool:
             raise
         finally:
             if alive:
-                self._return_actor(actor)  # subclasses made for earlier Rays take no more than this
+                self._return_actor(actor)  # subclasses written for older versions of Ray take no more arguments
             else:
                 self._return_actor(actor, is_alive=False)
 
     def _return_actor(self, actor: ActorHandle, is_alive: bool = True) -> None:
-        """An actor is free, or dead; submit the next call that waits, if there is one that can go."""
+        """Mark an actor free, unless it is dead, and submit the next waiting call."""
         if is_alive:  # a dead one would be given every call that follows
             self._idle_actors.append(actor)
         if self._pending_submits and self._idle_actors:
@@ -173,7 +174,7 @@ class ActorPool:
 
     @undone(_give_idle_back)
     def pop_idle(self) -> ActorHandle | None:
-        """Take a free actor out of the pool; None when there is none."""
+        """Take a free actor out of the pool; None without one."""
         return self._idle_actors.pop() if self.has_free() else None
 
     def push(self, actor: ActorHandle) -> None:

@@ -1,4 +1,4 @@
-"""`inspect_serializability`: what keeps a value from being pickled."""
+"""`inspect_serializability`: find what prevents a value from being pickled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["inspect_serializability"]
 
 
 def inspect_serializability(base_obj: Any, name: str | None = None, depth: int = 3, print_file: Any = None) -> tuple[bool, set[FailTuple]]:
-    """Find out which parts of a value cannot be pickled, print a report, and return (whether all is well, the parts).
+    """Find the parts of a value that cannot be pickled, print a report, and return (whether the value can be pickled, the parts).
 
     The parts are `FailTuple`s: ``obj``, ``name``, ``parent``, ``path``, ``reason``. The report goes to `print_file`, by default stdout.
     """

@@ -1,4 +1,4 @@
-"""Messages that are to appear once. In any process; each counts for itself."""
+"""Messages that appear once per process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from mray._common.clock import monotonic
 
 __all__ = ["disable_log_once_globally", "enable_periodic_logging", "log_once", "reset_log_once"]
 
-#: With `enable_periodic_logging`, seconds after the last new key until every key is new again.
+#: With `enable_periodic_logging`, seconds after the last new key until every key counts as new again.
 _PERIOD = 60.0
 
 _logged: set[str] = set()
@@ -31,13 +31,13 @@ def log_once(key: str) -> bool:
 
 
 def disable_log_once_globally() -> None:
-    """From now on `log_once` says no in this process."""
+    """Make `log_once` return False in this process."""
     global _disabled
     _disabled = True
 
 
 def enable_periodic_logging() -> None:
-    """From now on `log_once` forgets its keys when no new one has come for a minute."""
+    """Make `log_once` forget its keys when no new one has arrived for a minute."""
     global _periodic
     _periodic = True
 

@@ -1,7 +1,7 @@
 """`Executor`: a `concurrent.futures.Executor` whose workers are actors.
 
-For users, wherever code takes an executor: `asyncio`'s ``run_in_executor``, libraries with a ``max_workers``. Against ProcessPoolExecutor,
-round trips take a fraction, functions need no importable name, and large arrays go through shared memory.
+For users, wherever code takes an executor: `asyncio`'s ``run_in_executor``, libraries with a ``max_workers``. Compared with
+ProcessPoolExecutor, round trips are faster, functions need no importable name, and large arrays go through shared memory.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ __all__ = ["Executor"]
 
 
 class Executor(concurrent.futures.Executor):
-    """Up to `max_workers` actors (by default as many as the session has CPUs) that are started when there are calls for them.
+    """Up to `max_workers` actors (by default as many as the session has CPUs), started when calls need them.
 
-    `initializer(*initargs)` is called in each; `max_tasks_per_child`: an actor is replaced after so many calls. `actor_options` are those
-    of `mray.remote`, for instance ``{"num_gpus": 1}``; without them actors ask for no CPU. Starts a session when there is none.
+    `initializer(*initargs)` is called in each; `max_tasks_per_child`: an actor is replaced after this many calls. `actor_options` are
+    those of `mray.remote`, for instance ``{"num_gpus": 1}``; without them actors request no CPU. Starts a session if none runs.
 
-    When an actor dies, or an initializer raises, the executor is broken as a ProcessPoolExecutor is: what was submitted fails with
-    BrokenProcessPool, whose cause says who died and how, and so does every later `submit`. When nobody holds an executor any more, its
+    When an actor dies, or an initializer raises, the executor is broken as a ProcessPoolExecutor is: submitted calls fail with
+    BrokenProcessPool, whose cause describes the death, and so does every later `submit`. When the executor is no longer referenced, its
     actors end after the last call. Thread-safe.
     """
 
@@ -69,7 +69,7 @@ class Executor(concurrent.futures.Executor):
         self._shut = False
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """The future of ``fn(*args, **kwargs)``; it can be cancelled until an actor is free for it.
+        """Return the future of ``fn(*args, **kwargs)``; it can be cancelled until an actor is free for it.
 
         RuntimeError after `shutdown`, BrokenProcessPool in a broken executor; an argument that cannot be pickled fails the future.
         """
@@ -93,11 +93,12 @@ class Executor(concurrent.futures.Executor):
         chunksize: int = 1,
         buffersize: int | None = None,
     ) -> Iterator[Any]:
-        """An iterator of ``fn(*items)`` for items of each iterable, in their order; all calls are submitted at once.
+        """Return an iterator of ``fn(*items)`` for items of each iterable, in their order; all calls are submitted immediately.
 
-        They travel `chunksize` at a time; with `buffersize` (of Python 3.14, here of any) only so many chunks are ahead of those whose
-        values are taken, and the iterables are read no further. Raises what a call raised, when its turn comes; TimeoutError when a value
-        is not there `timeout` seconds after this call. Calls that have not begun are cancelled when the iterator ends early.
+        They are sent `chunksize` at a time. With `buffersize` (of Python 3.14, here of any version) at most this many chunks are ahead
+        of those whose values are taken, and the iterables are read no further. An exception of a call is raised when its turn comes;
+        TimeoutError when a value has not arrived `timeout` seconds after this call. Calls that have not begun are cancelled when the
+        iterator ends early.
         """
         if chunksize < 1:
             raise ValueError("chunksize must be >= 1.")
@@ -111,7 +112,7 @@ class Executor(concurrent.futures.Executor):
         items = zip(*iterables, strict=False) if len(iterables) != 1 else ((item,) for item in iterables[0])
 
         def begin(most: int | None) -> list[Future[Any]]:
-            """Submit so many chunks; None: all that there are."""
+            """Submit the given number of chunks; None: all."""
             jobs: list[_Chunk] = []
             while len(jobs) != most and (chunk := list(itertools.islice(items, chunksize))):
                 future: Future[Any] = ReadingFuture(self._worker_pool.backend)
@@ -125,7 +126,7 @@ class Executor(concurrent.futures.Executor):
         return _results(deque(begin(buffersize)), None if buffersize is None else begin, end)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """No more calls; with `cancel_futures` those that have not begun are cancelled. `wait` for the rest and the actors' ends."""
+        """Take no more calls; `cancel_futures` cancels those that have not begun, `wait` waits for the rest and the actors' ends."""
         self._shut = True
         if cancel_futures:
             for job in self._worker_pool.drop_queue():
@@ -144,7 +145,7 @@ def _results(futures: deque[Future[Any]], begin: Callable[[int], list[Future[Any
                 futures += begin(1)
             values = futures.popleft().result(None if end is None else max(0.0, end - now()))
             values.reverse()
-            # Nothing here holds a value that was handed out.
+            # Keeps no reference to a value that was handed out.
             while values:
                 yield values.pop()
     finally:
@@ -174,7 +175,7 @@ class _Call(PoolJob):
 
 
 class _Chunk(_Call):
-    """The job of some calls of `map`."""
+    """The job of several calls of `map`."""
 
     __slots__ = ()
 
@@ -186,7 +187,7 @@ class _Chunk(_Call):
 
 
 def _broken(error: BaseException) -> BrokenProcessPool:
-    """One for each future: a shared one would collect the tracebacks of all."""
+    """A new error for each future: a shared one would collect the tracebacks of all."""
     broken = BrokenProcessPool(f"A worker of the executor ended while calls were under way or pending: {error}")
     broken.__cause__ = error
     return broken

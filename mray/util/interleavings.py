@@ -1,4 +1,4 @@
-"""Run a program in many of its possible orders, and one of them again: `explore`.
+"""Run a program in many of its possible orders, and repeat one of them: `explore`.
 
 For tests of programs whose tasks and actors race. In the driver's process (``init(local_mode=True)``, see `mray._backends.local`).
 """
@@ -19,11 +19,11 @@ T = TypeVar("T")
 
 
 def explore(program: Callable[[], T], seeds: Iterable[int] = range(100), *, real_time: bool = False, **options: Any) -> dict[int, T]:
-    """Call `program` once for each seed, each time in a new session of one process; returns what it returned, by seed.
+    """Call `program` once for each seed, each time in a new session of one process; returns its results, by seed.
 
-    A seed fixes the order in which tasks and actors run, so that ``explore(program, [seed])`` shows the same again. An error of the program
-    ends the exploration, with the seed in a note of the error (from Python 3.11 on) and in the log. `options` are those of `init`. Unless
-    `real_time`, sleeping takes no time. RaySystemError when this process has a session already. A session takes some milliseconds.
+    A seed fixes the order in which tasks and actors run, so that ``explore(program, [seed])`` repeats a run. An error of the program
+    ends the exploration; the error's notes (from Python 3.11 on) and the log name the seed. `options` are those of `init`. Unless
+    `real_time`, sleeping takes no time. RaySystemError when this process has a session already.
     """
     if backend_in_use() is not None:
         raise RaySystemError("explore() starts sessions of its own; call shutdown() first")
@@ -45,10 +45,9 @@ def explore(program: Callable[[], T], seeds: Iterable[int] = range(100), *, real
 
 
 def decisions() -> list[tuple[str, int]]:
-    """The thread that was chosen to run, among how many that could, at each decision of the session in this process so far (the last
-    100,000).
+    """For each decision of this process's session, the chosen thread and the number of threads that could run (the last 100,000).
 
-    RaySystemError when there is no such session.
+    RaySystemError without such a session.
     """
     backend = backend_if_started()
     trace = getattr(backend, "trace", None)

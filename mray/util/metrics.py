@@ -1,8 +1,8 @@
-"""Numbers of your own beside the session's: `Counter`, `Gauge`, `Histogram`.
+"""User metrics beside the session's: `Counter`, `Gauge`, `Histogram`.
 
-For users, in drivers, tasks and actors. A process keeps what it counts; ``mray metrics`` collects it from all of them and prints
+For users, in drivers, tasks and actors. Each process counts for itself; ``mray metrics`` collects the counts of all processes and prints
 ``ray_<name>``, as Ray exports it, with the tags, ``WorkerId`` and ``pid`` as labels. The counts of a process end with it. On a Ray
-cluster Ray exports it.
+cluster Ray exports them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Tags = dict[str, str]
 
 
 class Metric:
-    """The base of all three. Thread-safe; recording costs about a microsecond. Pickles as a metric of the same name."""
+    """The base of all three. Thread-safe. Pickles as a metric of the same name."""
 
     _kind = ""
 
@@ -51,11 +51,11 @@ class Metric:
         self._tag_keys = tag_keys or ()
         self._default_tags: Tags = {}
         self._family = measured.family(name, self._kind, description, self._bounds())
-        #: Ray's metric of this name, once one was recorded where Ray runs behind.
+        #: Ray's metric of this name, once recorded on a Ray cluster.
         self._counterpart: Any = None
 
     def _told_ray(self, method: str, value: float, tags: Tags | None) -> bool:
-        """Record in Ray's metric instead, where Ray runs behind."""
+        """Record in Ray's metric instead, on a Ray cluster."""
         module = counterpart_of("util.metrics")
         if module is None:
             return False
@@ -69,7 +69,7 @@ class Metric:
         return ()
 
     def set_default_tags(self, default_tags: Tags) -> Any:
-        """Values of tags for records that do not give them; returns the metric. ValueError for a key that is none of its tags."""
+        """Set the values of tags that a record omits; returns the metric. ValueError for a key that is not among its tags."""
         for key, value in default_tags.items():
             if key not in self._tag_keys:
                 raise ValueError(f"Unrecognized tag key {key}.")
@@ -106,7 +106,7 @@ class Counter(Metric):
     _kind = "counter"
 
     def inc(self, value: float = 1.0, tags: Tags | None = None) -> None:
-        """Add `value`, which is above 0."""
+        """Add `value`, which must be above 0."""
         _check_number(value)
         if value <= 0:
             raise ValueError(f"value must be >0, got {value}")
@@ -115,12 +115,12 @@ class Counter(Metric):
 
 
 class Gauge(Metric):
-    """A number that goes up and down: the last one counts."""
+    """A number that goes up and down: the last value counts."""
 
     _kind = "gauge"
 
     def set(self, value: float | None, tags: Tags | None = None) -> None:
-        """The number is `value` now; None changes nothing."""
+        """Set the number; None changes nothing."""
         if value is None:
             return
         _check_number(value)
@@ -129,7 +129,7 @@ class Gauge(Metric):
 
 
 class Histogram(Metric):
-    """How often values fell into each bucket; `boundaries` are their upper bounds, above 0 and ascending."""
+    """Counts how many values fell into each bucket; `boundaries` are the upper bounds, above 0 and ascending."""
 
     _kind = "histogram"
 

@@ -1,4 +1,4 @@
-"""Placement groups: resources reserved in bundles, all of them at once, for the tasks and actors that name the group.
+"""Placement groups: resources reserved together, in bundles, for the tasks and actors that name the group.
 
 ::
 
@@ -8,8 +8,8 @@
     actor = Trainer.options(num_gpus=1, scheduling_strategy=strategy).remote()
     remove_placement_group(group)
 
-On one machine PACK, SPREAD and STRICT_PACK mean the same. STRICT_SPREAD of several bundles stays pending for ever, as does what the machine
-does not have: `wait` then returns False and `ready()` raises, both at once.
+On one machine PACK, SPREAD and STRICT_PACK mean the same. STRICT_SPREAD of several bundles stays pending forever, as does a group that
+needs more than the machine has: `wait` then returns False and `ready()` raises, both immediately.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def validate_placement_group(
     bundle_label_selector: list[dict[str, str]] | None = None,
     topology_strategy: dict[str, str] | None = None,
 ) -> bool:
-    """True; ValueError for arguments that `placement_group` would refuse."""
+    """Return True; ValueError for arguments that `placement_group` would refuse."""
     check_group(bundles, strategy, lifetime, bundle_label_selector, topology_strategy, _soft_target_node_id)
     return True
 
@@ -58,14 +58,14 @@ def placement_group(
     bundle_label_selector: list[dict[str, str]] | None = None,
     topology_strategy: dict[str, str] | None = None,
 ) -> PlacementGroup:
-    """Reserve resources: the group is made in a round trip to the node, its bundles are reserved as soon as they are all free.
+    """Reserve resources: the group is created in a round trip to the node, its bundles are reserved as soon as all of them fit.
 
-    `bundles`: resource name to quantity, at least one. `strategy`: PACK (default), SPREAD, STRICT_PACK or STRICT_SPREAD. `name` is unique
-    in the namespace. The group ends with the actor that made it, or else with the driver, unless ``lifetime="detached"``.
-    `bundle_label_selector`: what each bundle asks of the node's labels. `topology_strategy`: a strategy under the label ``ray.io/node-id``;
-    others are met by one machine.
+    `bundles`: resource name to quantity, at least one. `strategy`: PACK (default), SPREAD, STRICT_PACK or STRICT_SPREAD. `name` is
+    unique in the namespace. The group ends with the actor that created it, or else with the driver, unless ``lifetime="detached"``.
+    `bundle_label_selector`: the node labels that each bundle requires. `topology_strategy`: a strategy under the label
+    ``ray.io/node-id``; one machine satisfies all others.
 
-    ValueError for arguments that make no sense, RaySystemError when the name is taken.
+    ValueError for invalid arguments, RaySystemError when the name is taken.
     """
     backend = current_backend()
     chosen = check_group(bundles, strategy, lifetime, bundle_label_selector, topology_strategy, _soft_target_node_id)
@@ -77,9 +77,9 @@ def placement_group(
 
 
 def remove_placement_group(placement_group: PlacementGroup) -> None:
-    """End a reservation: what waits in the group fails with TaskPlacementGroupRemoved or ActorUnschedulableError, what runs is killed.
+    """End a reservation: waiting work of the group fails with TaskPlacementGroupRemoved or ActorUnschedulableError, running work is killed.
 
-    Each bundle is free again once its processes are dead. Harmless when the group is removed already.
+    Each bundle is free again once its processes are dead. Idempotent.
     """
     assert placement_group is not None
     current_backend().remove_placement_group(placement_group.id.binary())
@@ -91,7 +91,7 @@ def _check_name(name: object) -> None:
 
 
 def get_placement_group(placement_group_name: str) -> PlacementGroup:
-    """The group that has this name in the session's namespace; ValueError when there is none."""
+    """Return the group with this name in the session's namespace; ValueError for an unknown name."""
     _check_name(placement_group_name)
     if not placement_group_name:
         raise ValueError("Please supply a non-empty value to get_placement_group")
@@ -103,7 +103,7 @@ def get_placement_group(placement_group_name: str) -> PlacementGroup:
 
 
 def placement_group_table(placement_group: PlacementGroup | None = None) -> dict[str, Any]:
-    """State and bundles of a group ({} for one that is not known), or of all groups by their ids in hex digits."""
+    """State and bundles of a group ({} for an unknown one), or of all groups by their ids in hex digits."""
     backend = current_backend()
     node_id = str(backend.facts()["node_id"])
     table = {row["placement_group_id"].hex(): _described(row, node_id) for row in backend.query("placement_groups")}
@@ -132,7 +132,7 @@ def _described(row: dict[str, Any], node_id: str) -> dict[str, Any]:
 
 
 def scheduling_state(row: dict[str, Any]) -> str:
-    """How far the scheduler is with a group, in Ray's words."""
+    """The scheduling state of a group, in Ray's words."""
     if row["impossible"] and row["state"] == "PENDING":
         return "INFEASIBLE"
     return {"PENDING": "QUEUED", "CREATED": "FINISHED", "REMOVED": "REMOVED"}[row["state"]]

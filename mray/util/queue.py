@@ -1,6 +1,6 @@
 """`Queue`: a first-in, first-out queue that any process of the session may put into and get from.
 
-For users. The queue is an async actor: a call that waits there is a coroutine, and costs no thread on either side. A handle pickles; calls
+For users. The queue is an async actor: a waiting call is a coroutine there, and blocks no thread of the actor. A handle pickles; calls
 raise ActorDiedError as soon as the actor has died.
 """
 
@@ -20,22 +20,22 @@ __all__ = ["Empty", "Full", "Queue"]
 
 T = TypeVar("T")
 
-#: Calls that may wait in a queue's actor. With an actor's usual thousand, that many who wait for items would keep out whoever brings them.
+#: Calls that may wait in a queue's actor. With an actor's default of 1000, that many getters would block every putter.
 _MOST_WAITING = 1_000_000
 
 
 class Empty(queue.Empty):
-    """Nothing was there, or nothing came in time."""
+    """The queue was empty, immediately or until the timeout."""
 
 
 class Full(queue.Full):
-    """There was no room, or none in time."""
+    """The queue was full, immediately or until the timeout."""
 
 
 class Queue:
-    """At most `maxsize` items, 0 for any number. `actor_options` are those of the actor that holds them, as of `mray.remote`.
+    """Holds at most `maxsize` items, 0 for any number. `actor_options` are options of `mray.remote` for the actor that holds them.
 
-    Methods that block take a `timeout` in seconds (None waits for ever); ValueError for a negative one. Thread-safe.
+    Methods that block take a `timeout` in seconds (None waits forever); ValueError for a negative one. Thread-safe.
     """
 
     def __init__(self, maxsize: int = 0, actor_options: dict[str, Any] | None = None) -> None:
@@ -48,7 +48,7 @@ class Queue:
         return self.size()
 
     def size(self) -> int:
-        """How many items there are."""
+        """The number of items."""
         return int(get(self.actor.qsize.remote()))
 
     def qsize(self) -> int:
@@ -56,16 +56,16 @@ class Queue:
         return self.size()
 
     def empty(self) -> bool:
-        """Whether there is no item."""
+        """Whether the queue has no items."""
         return bool(get(self.actor.empty.remote()))
 
     def full(self) -> bool:
-        """Whether there is no room."""
+        """Whether the queue has no room."""
         return bool(get(self.actor.full.remote()))
 
     # ------------------------------------------------------------------------------------ putting
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
-        """Add an item; waits for room if `block`. Full when there is none (in time)."""
+        """Add an item; waits for room if `block`. Raises Full when there is none (in time)."""
         _check(block, timeout)
         try:
             if not block:
@@ -95,7 +95,7 @@ class Queue:
 
     # ------------------------------------------------------------------------------------ getting
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        """Take the first item; waits for one if `block`. Empty when there is none (in time)."""
+        """Take the first item; waits for one if `block`. Raises Empty when there is none (in time)."""
         _check(block, timeout)
         try:
             if not block:
@@ -118,7 +118,7 @@ class Queue:
         return self.get(block=False)
 
     def get_nowait_batch(self, num_items: int) -> list[Any]:
-        """The first `num_items` items in one call; Empty, and none is taken, when there are fewer."""
+        """Return the first `num_items` items in one call; Empty, and none is taken, when there are fewer."""
         if not isinstance(num_items, int):
             raise TypeError("Argument 'num_items' must be an int")
         if num_items < 0:
@@ -128,7 +128,7 @@ class Queue:
 
     # ------------------------------------------------------------------------------------- ending
     def shutdown(self, force: bool = False, grace_period_s: float = 5) -> None:
-        """End the actor: with `force` at once, else after the calls it has, or `grace_period_s` seconds. Calls that wait there fail."""
+        """End the actor: immediately with `force`, else after its calls or `grace_period_s` seconds. Calls that wait there fail."""
         actor, self.actor = self.actor, None
         if actor is None:
             return
@@ -145,7 +145,7 @@ def _check(block: bool, timeout: float | None) -> None:
 
 
 class _Nothing:
-    """In the place of an item: none is there."""
+    """Returned instead of an item when the queue is empty."""
 
 
 def _at_once(method: T) -> T:
@@ -155,7 +155,7 @@ def _at_once(method: T) -> T:
 
 
 class _QueueActor:
-    """The items, and those who wait for them."""
+    """The items, and the calls that wait for them."""
 
     def __init__(self, maxsize: int) -> None:
         self.maxsize = maxsize
@@ -182,7 +182,7 @@ class _QueueActor:
         return _Nothing if self.queue.empty() else self.queue.get_nowait()
 
     async def put(self, item: Any, timeout: float | None = None) -> None:
-        # The usual case needs no task of its own, which `wait_for` would make.
+        # The usual case avoids the task that `wait_for` would create.
         if not self.queue.full():
             self.queue.put_nowait(item)
             return

@@ -1,6 +1,6 @@
 """The debugger of workers, by Ray's name: ``ray.util.pdb.set_trace()`` is ``breakpoint()``.
 
-See `mray._runtime.session.breakpoints` for what it does and where.
+See `mray._runtime.session.breakpoints`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["set_trace"]
 
 
 def set_trace(breakpoint_uuid: bytes | None = None) -> None:
-    """Debug the caller: in a worker as ``breakpoint()`` does, in a driver with plain pdb. `breakpoint_uuid` has no meaning here.
+    """Debug the caller: in a worker as ``breakpoint()`` does, in a driver with plain pdb. `breakpoint_uuid` is ignored.
 
     RuntimeError in a worker whose driver has no terminal (see MRAY_BREAKPOINT).
     """

@@ -1,6 +1,6 @@
 """Where tasks and actors run: values of the option ``scheduling_strategy``, besides ``"DEFAULT"`` and ``"SPREAD"``.
 
-One machine is one node: every node there is satisfies a strategy, or the task fails at once with TaskUnschedulableError (an actor with
+One machine is one node: it satisfies a strategy, or the task fails immediately with TaskUnschedulableError (an actor with
 ActorUnschedulableError), where Ray would also wait for a node to join.
 """
 
@@ -25,7 +25,7 @@ __all__ = [
 
 
 class PlacementGroupSchedulingStrategy:
-    """In a placement group (``None``: in none), in one of its bundles (-1: in any), its children there too if they are captured."""
+    """In a placement group (``None``: in none), in one of its bundles (-1: in any), and its children there too if they are captured."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class PlacementGroupSchedulingStrategy:
 
 
 class NodeAffinitySchedulingStrategy:
-    """On the node with this id (hex digits, as `mray.nodes` lists it); anywhere if that is not there and `soft` is true."""
+    """On the node with this id (hex digits, as listed by `mray.nodes`); anywhere if no such node exists and `soft` is true."""
 
     def __init__(self, node_id: str | NodeID, soft: bool, _spill_on_unavailable: bool = False, _fail_on_unavailable: bool = False) -> None:
         self.node_id = node_id if isinstance(node_id, str) else node_id.hex()
@@ -102,7 +102,7 @@ _Operator = In | NotIn | Exists | DoesNotExist
 
 
 class _LabelMatchExpression:
-    """One label and what is asked of it."""
+    """One label and the condition on it."""
 
     def __init__(self, key: str, operator: _Operator) -> None:
         self.key = key
@@ -136,7 +136,7 @@ def _expressions(given: Any, parameter: str) -> list[_LabelMatchExpression]:
     return [_LabelMatchExpression(key, value) for key, value in given.items()]
 
 
-#: For annotations: labels and what is asked of each.
+#: For annotations: labels and the condition on each.
 LabelMatchExpressionsT = dict[str, In | NotIn | Exists | DoesNotExist]
 SchedulingStrategyT = (
     None | str | PlacementGroupSchedulingStrategy | NodeAffinitySchedulingStrategy | NodeLabelSchedulingStrategy  # "DEFAULT", "SPREAD"

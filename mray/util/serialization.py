@@ -1,4 +1,4 @@
-"""Serializers for classes that cannot be pickled by themselves."""
+"""Serializers for classes that pickle cannot handle."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["deregister_serializer", "register_serializer"]
 
 
 def register_serializer(cls: type, *, serializer: Callable[[Any], Any], deserializer: Callable[[Any], Any]) -> None:
-    """From now on this process pickles instances of `cls` as ``deserializer(serializer(instance))``. Workers that send such instances
+    """Make this process pickle instances of `cls` as ``deserializer(serializer(instance))``. Workers that send such instances
     need it too: call it in the task or the actor's constructor.
     """
     counterpart = counterpart_of("util.serialization")
@@ -22,7 +22,7 @@ def register_serializer(cls: type, *, serializer: Callable[[Any], Any], deserial
 
 
 def deregister_serializer(cls: type) -> None:
-    """Undo `register_serializer`; harmless when there is nothing to undo."""
+    """Undo `register_serializer`. Idempotent."""
     counterpart = counterpart_of("util.serialization")
     if counterpart is not None:
         counterpart.deregister_serializer(cls)

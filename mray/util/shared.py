@@ -1,4 +1,4 @@
-"""Arrays and tensors that are made in shared memory, so that they are sent without a copy.
+"""Arrays and tensors that are allocated in shared memory, so that they are sent without a copy.
 
 They are ordinary writable arrays (`numpy.ndarray`, `torch.Tensor`). `put`, arguments and results of calls, items of generators, edges of
 graphs, channels and `send` of collective groups share their memory with the readers: the whole, or contiguous parts.
@@ -11,24 +11,24 @@ graphs, channels and `send` of collective groups share their memory with the rea
 =============================  ===========================================================================================
 case                           what happens
 =============================  ===========================================================================================
-written to after it was sent   pages of 4 KiB become this process's own, as they are written to: 1 to 3 microseconds each;
-                               a new array is quicker than an old one that is filled anew
+written to after it was sent   pages of 4 KiB become this process's own as they are written to, which costs some
+                               microseconds each; a new array is faster than an old one that is filled anew
 sent again, not written to     no copy
 sent again, written to         a copy of the arrays (or parts) that were written to, one page away or less
 several in one value           through edges and channels without a copy; in an object, or the arguments of a call, those
-                               that lie in the memory of the largest are not copied: give the others as refs (`put`)
-below 100 KiB                  travels inside of messages, as any small value
+                               that lie in the memory of the largest are not copied: pass the others as refs (`put`)
+below 100 KiB                  travels inside messages, like any small value
 not contiguous                 a copy, as of any array
-dropped unsent                 its memory serves the next array, which has no page faults then
-dropped after it was sent      ... as soon as the objects that show it are gone as well
-no room in the object store    the array is made in ordinary memory, and copied (to disk, if need be) when it is sent
+dropped unsent                 its memory serves the next array, which then has no page faults
+dropped after it was sent      the same, once the objects that show it are released as well
+no room in the object store    the array is allocated in ordinary memory, and copied (to disk, if need be) when it is sent
 fork                           parent and child have copies of their own; what the parent writes afterwards is copied when sent
-this process ends              what others own of it stays with them (results); what it owns itself goes with it (`put`)
+this process ends              objects that other processes own keep it (results); its own objects are lost (`put`)
 after `shutdown`               an array like any other
 other engines                  ordinary memory; ``local_mode``, real Ray and connections through a proxy copy
 =============================  ===========================================================================================
 
-The memory of an array counts for ``object_store_memory`` of its maker, sent or not. `statistics` counts copies. Any thread.
+The memory of an array counts towards ``object_store_memory`` of its creator, sent or not. `statistics` counts copies. Any thread.
 
 How it works: `mray._ipc.born`.
 """
@@ -47,9 +47,9 @@ __all__ = ["Statistics", "array", "empty", "empty_like", "full", "statistics", "
 class Statistics(NamedTuple):
     """Counts of this process since its start."""
 
-    #: Arrays made in shared memory.
+    #: Arrays allocated in shared memory.
     made: int
-    #: Arrays for which it had no room.
+    #: Arrays for which shared memory had no room.
     elsewhere: int
     #: Arrays and parts that were sent without a copy, and those that had to be copied.
     sent: int
@@ -57,14 +57,14 @@ class Statistics(NamedTuple):
 
 
 def statistics() -> Statistics:
-    """How many arrays this process has made and sent, and how often a copy was made after all."""
+    """How many arrays this process has allocated and sent, and how often a copy was needed."""
     return Statistics(*current_backend().memory_counts())
 
 
 def empty(shape: int | tuple[int, ...], dtype: Any = float, order: Literal["C", "F"] = "C") -> Any:
-    """A new array whose elements are what the memory had; a tensor if `dtype` is one of torch's.
+    """A new array with uninitialized elements; a tensor if `dtype` is one of torch's.
 
-    `order` as numpy has it ("C" or "F"); of arrays only.
+    `order` as in numpy ("C" or "F"); arrays only.
     """
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     torch = sys.modules.get("torch")
@@ -88,7 +88,7 @@ def _tensor(torch: Any, shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 def full(shape: int | tuple[int, ...], fill_value: Any, dtype: Any = None, order: Literal["C", "F"] = "C") -> Any:
-    """A new array with the same value everywhere; its dtype is that of the value unless it is given."""
+    """A new array with the same value everywhere; its dtype is that of the value by default."""
     if dtype is None:
         import numpy  # noqa: PLC0415
 
@@ -106,13 +106,13 @@ def zeros(shape: int | tuple[int, ...], dtype: Any = float, order: Literal["C", 
 
 
 def empty_like(prototype: Any, dtype: Any = None, shape: int | tuple[int, ...] | None = None) -> Any:
-    """A new array, or tensor, with the shape and dtype of another one, unless they are given."""
+    """A new array, or tensor, with the shape and dtype of another one by default."""
     order: Literal["C", "F"] = "F" if getattr(getattr(prototype, "flags", None), "fnc", False) else "C"
     return empty(tuple(prototype.shape) if shape is None else shape, prototype.dtype if dtype is None else dtype, order)
 
 
 def array(source: Any, dtype: Any = None) -> Any:
-    """A copy of an array, a tensor, or of what numpy makes an array of."""
+    """A copy of an array, a tensor, or a value that numpy can convert to an array."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(source, torch.Tensor):
         import numpy  # noqa: PLC0415

@@ -23,14 +23,15 @@ __all__ = ["reset"]
 
 
 def reset() -> None:
-    """Begin anew in the running session: all that this driver has asked for ends, and nothing of it is found any more.
+    """Reset the running session: end and forget everything that this driver has requested.
 
-    Tasks are cancelled, actors (detached ones too) killed, objects freed; names, placement groups and `internal_kv` are empty again. Node
-    and idle workers stay, and with them what a task has changed in the modules of its worker. Returns when no process and no resource is
-    taken any more: in 0.5 to 3 ms when nothing runs, some milliseconds later when there are processes to end.
+    Tasks are cancelled, actors (detached ones too) killed, objects freed; names, placement groups and `internal_kv` are empty again. The
+    node and idle workers stay, with the changes that tasks have made to the modules of their workers. Returns when no process runs and
+    no resource is taken any more.
 
-    Refs from before the reset raise ValueError, calls of actors from before it `RayActorError`, other threads that wait RaySystemError, at
-    once. Call it when no other thread of this process is about to use mray. RaySystemError when there is no session, and in a worker. A
-    session that other drivers share, and engines other than the native one, end, and another one is started with the same options.
+    Afterwards refs from before the reset raise ValueError, calls of actors from before it `RayActorError`, and other waiting threads
+    RaySystemError, immediately. No other thread of this process may be about to use mray. RaySystemError without a session, and in a
+    worker. A session that other drivers share, or of an engine other than the native one, is ended, and another one is started with the
+    same options.
     """
     current.reset()

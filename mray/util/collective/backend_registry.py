@@ -1,4 +1,4 @@
-"""Which class is which backend, in this process."""
+"""The backends of collective groups that this process knows, by name."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _classes: dict[str, type[BaseGroup]] = {"GLOO": SharedMemoryGroup, "NCCL": NCCLG
 
 
 def register_collective_backend(name: str, group_cls: type[BaseGroup]) -> None:
-    """Make a backend known by this name (in any case) in this process; every process of a group must do so.
+    """Register a backend in this process, under a name in any case; every process of a group must do so.
 
-    Raises TypeError when the class is no `BaseGroup`, ValueError when the name is taken.
+    Raises TypeError when the class is not a `BaseGroup`, ValueError when the name is taken.
     """
     name = name.upper()
     if not issubclass(group_cls, BaseGroup):
@@ -32,23 +32,23 @@ def _canonical(name: str) -> str:
 
 
 def is_registered(name: str) -> bool:
-    """Whether there is a backend of that name, usable or not."""
+    """Whether a backend has that name, usable or not."""
     return _canonical(name) in _classes
 
 
 def check_backend(name: str) -> bool:
-    """Whether there is a backend of that name that can be used here."""
+    """Whether a backend has that name and can be used here."""
     found = _classes.get(_canonical(name))
     return found is not None and found.check_backend_availability()
 
 
 def why_unavailable(name: str) -> str:
-    """The advice where `check_backend` fails."""
+    """The advice to print where `check_backend` fails."""
     return _classes[_canonical(name)].why_unavailable()
 
 
 def backend_class(name: str) -> type[BaseGroup]:
-    """The class of a backend. Raises ValueError when there is none of that name, RuntimeError when it cannot be used here."""
+    """Return the class of a backend. Raises ValueError for an unknown name, RuntimeError when the backend cannot be used here."""
     canonical = _canonical(name)
     found = _classes.get(canonical)
     if found is None:

@@ -2,21 +2,21 @@
 
 Every member of a group calls the same collectives in the same order, each with its own tensor. A process may be in several groups.
 
-    init_collective_group(world_size, rank, "gloo", "workers")     in every member: waits until all are there
+    init_collective_group(world_size, rank, "gloo", "workers")     in every member: waits until all have joined
     allreduce(tensor, "workers")                                   in every member: blocks, works in place
     destroy_collective_group("workers")                            in every member
 
 Or the driver declares the actors of a group beforehand (`create_collective_group`), and they join at their first collective.
 
-An array that came as an argument or from `get` works as one's own: it gets the result, and the object stays as it was for everybody,
-also in this process. ValueError ("copy it first") if this process holds the same object a second time, whose array would change with it
-(in a session in one process, also if another actor does), and for an array that is read-only otherwise or came through a graph. A small
-one (up to about 100 KiB) is also refused while it might be read again: in a constructor it came to as an argument, or in another thread
-or task of the event loop than runs the call that it came with.
+An array that came as an argument or from `get` may be used: it gets the result, and the object stays unchanged for every other reader,
+also in this process. ValueError ("copy it first") if this process (in a session in one process: another actor, too) holds the same
+object a second time, whose array would change with it, and for an array that is read-only for another reason or came through a graph. A
+small array (up to about 100 KiB) is also refused while it might be read again: in a constructor that got it as an argument, or in
+another thread or task of the event loop than the one that runs the call it came with.
 
-A call that waits for others ends when one of them dies, destroys the group or is refused the call that they are in (a wrong shape, an array
-that is read-only) and does not call again within two seconds, with RayChannelError that says so, and only joining has a time limit. A
-collective that others were in is the last of its group then; one that all members were refused was none.
+A call that waits for others fails with RayChannelError when one of them dies, destroys the group, or is refused the matching call (a
+wrong shape, a read-only array) and does not repeat it within two seconds. Only joining has a time limit. A collective that others had
+entered is then the last one of its group; a collective that was refused to all members does not count.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ __all__ = [
     "send_multigpu",
 ]
 
-#: Milliseconds that joining waits for the others when nothing else is said: as long as torch.distributed does.
+#: Default milliseconds to wait for the other members to join, as in torch.distributed.
 JOIN_TIMEOUT = 30 * 60 * 1000
 
 #: The groups of this process, by name; None while it is joining.
@@ -84,14 +84,14 @@ _own_groups: ProcessLocal[dict[str, BaseGroup | None]] = ProcessLocal(dict)
 _lock = threading.Lock()
 
 
-#: On Ray, members may be on several machines: its own groups do the work.
+#: On Ray, where members may be on several machines, its own groups do the work.
 _asked_of_ray = asked_of_ray("util.collective")
 
 
 # ---------------------------------------------------------------------------------------------- backends
 @_asked_of_ray
 def is_backend_available(backend: str) -> bool:
-    """Whether there is a backend of that name that can be used here."""
+    """Whether a backend has that name and can be used here."""
     return check_backend(backend)
 
 
@@ -109,7 +109,6 @@ def gloo_available() -> bool:
 
 # ------------------------------------------------------------------------------------------------ groups
 def _own_group(group_name: str) -> BaseGroup | None:
-    """The group of this name that this process has joined."""
     with _lock:
         return _own_groups.get().get(group_name)
 
@@ -131,10 +130,10 @@ def init_collective_group(
 ) -> None:
     """Join a group as `rank` of `world_size`, in an actor or a task; waits until all ranks have joined.
 
-    `backend` is ``"nccl"`` (tensors on GPUs), ``"gloo"`` (also ``"torch_gloo"``), or one that was registered. `gloo_timeout`: milliseconds
-    to wait for the others, by default half an hour; TimeoutError then names the missing. With `actors`, the handles of all members by rank,
-    it also ends when one of them dies before it joins. RuntimeError outside of actors and tasks, and when the process is in a group of that
-    name.
+    `backend` is ``"nccl"`` (tensors on GPUs), ``"gloo"`` (also ``"torch_gloo"``), or a registered name. `gloo_timeout`: milliseconds to
+    wait for the others, by default half an hour; TimeoutError then names the missing ranks. `actors`: the handles of all members by
+    rank; with them, joining also fails when a member dies before it joins. RuntimeError outside of actors and tasks, and when the
+    process is already in a group of that name.
     """
     counterpart = counterpart_of("util.collective")
     if counterpart is not None:
@@ -170,13 +169,13 @@ def _join(world_size: int, rank: int, backend: str, group_name: str, timeout: fl
 
 
 class _Declared:
-    """The actor that knows a declared group."""
+    """The actor that holds the declaration of a group."""
 
     def __init__(self, *facts: Any) -> None:
         self._facts = facts
 
     def facts(self) -> tuple[Any, ...]:
-        """Ids of the actors by rank, world size, backend, time limit of joining. No handles: a declaration keeps nobody alive."""
+        """Ids of the actors by rank, world size, backend and joining timeout. No handles: a declaration keeps no actor alive."""
         return self._facts
 
 
@@ -193,9 +192,9 @@ def create_collective_group(
     group_name: str = "default",
     gloo_timeout: int | None = None,
 ) -> None:
-    """Declare actors a group, `ranks` in the order of `actors`; they join at their first collective. For the driver.
+    """Declare a group of actors, with `ranks` in the order of `actors`; they join at their first collective. For the driver.
 
-    Raises RuntimeError when the ranks do not fit, or when a group of that name is declared already.
+    Raises RuntimeError when the ranks do not fit, or when a group of that name is already declared.
     """
     try:
         get_actor(_declared_name(group_name))
@@ -212,7 +211,7 @@ def create_collective_group(
     if len(ranks) > world_size:
         raise RuntimeError("Ranks cannot be greater than world_size.")
     if not is_registered(backend):
-        types.Backend(backend)  # raises when it is nobody's
+        types.Backend(backend)  # raises for an unknown name
         raise RuntimeError(f"Backend {backend.upper()} is not registered.")
     if not check_backend(backend):
         raise RuntimeError(f"Backend {backend.upper()} is registered but not available. {why_unavailable(backend)}")
@@ -224,9 +223,9 @@ def create_collective_group(
 
 @_asked_of_ray
 def destroy_collective_group(group_name: str = "default") -> None:
-    """Leave a group; members that wait for this one get RayChannelError. The group may then be made again.
+    """Leave a group; members that wait for this one get RayChannelError. The name can then be used again.
 
-    With a warning, nothing happens when this process is in no group of that name. RuntimeError outside of actors and tasks.
+    Only warns when this process is in no group of that name. RuntimeError outside of actors and tasks.
     """
     _check_inside_actor()
     with _lock:
@@ -260,7 +259,7 @@ def get_collective_group_size(group_name: str = "default") -> int:
 
 @_asked_of_ray
 def get_group_handle(group_name: str = "default") -> BaseGroup:
-    """This process's membership of a group; joins first if the group is declared and this actor one of it. RuntimeError otherwise."""
+    """Return this process's membership of a group; an actor of a declared group joins first. RuntimeError otherwise."""
     group = _own_group(group_name)
     if group is not None:
         return group
@@ -278,7 +277,7 @@ def get_group_handle(group_name: str = "default") -> BaseGroup:
 # ------------------------------------------------------------------------------------------- collectives
 @_asked_of_ray
 def allreduce(tensor: Any, group_name: str = "default", op: types.ReduceOp = types.ReduceOp.SUM) -> None:
-    """Reduce the members' tensors, in place, in every member. The results are the same bit by bit."""
+    """Reduce the members' tensors, in place, in every member. The results are bitwise equal."""
     group = get_group_handle(group_name)
     with group.refusing():
         _check_tensor(tensor)
@@ -287,13 +286,13 @@ def allreduce(tensor: Any, group_name: str = "default", op: types.ReduceOp = typ
 
 @_asked_of_ray
 def barrier(group_name: str = "default") -> None:
-    """Wait until every member is here."""
+    """Wait until every member has called it."""
     get_group_handle(group_name).barrier(types.BarrierOptions())
 
 
 @_asked_of_ray
 def reduce(tensor: Any, dst_rank: int = 0, group_name: str = "default", op: types.ReduceOp = types.ReduceOp.SUM) -> None:
-    """Reduce the members' tensors into that of `dst_rank`; the others' stay as they are."""
+    """Reduce the members' tensors into the tensor of `dst_rank`; the others stay unchanged."""
     group = get_group_handle(group_name)
     with group.refusing():
         _check_tensor(tensor)
@@ -303,7 +302,7 @@ def reduce(tensor: Any, dst_rank: int = 0, group_name: str = "default", op: type
 
 @_asked_of_ray
 def broadcast(tensor: Any, src_rank: int = 0, group_name: str = "default") -> None:
-    """The tensor of `src_rank` into that of every member."""
+    """Copy the tensor of `src_rank` into the tensor of every member."""
     group = get_group_handle(group_name)
     with group.refusing():
         _check_tensor(tensor)
@@ -313,7 +312,7 @@ def broadcast(tensor: Any, src_rank: int = 0, group_name: str = "default") -> No
 
 @_asked_of_ray
 def allgather(tensor_list: list[Any], tensor: Any, group_name: str = "default") -> None:
-    """The members' tensors into `tensor_list`, which has a tensor for each rank. RuntimeError when it has another length."""
+    """Copy the members' tensors into `tensor_list`, which has a tensor for each rank. RuntimeError when it has another length."""
     group = get_group_handle(group_name)
     with group.refusing():
         _check_tensor(tensor)
@@ -325,9 +324,9 @@ def allgather(tensor_list: list[Any], tensor: Any, group_name: str = "default") 
 
 @_asked_of_ray
 def reducescatter(tensor: Any, tensor_list: list[Any], group_name: str = "default", op: types.ReduceOp = types.ReduceOp.SUM) -> None:
-    """Every member has a tensor for each rank in `tensor_list`; the reduction of those for this rank goes into `tensor`.
+    """Reduce the members' tensors for this rank into `tensor`; each member's `tensor_list` has a tensor for each rank.
 
-    The tensors of the list stay as they are. RuntimeError when the list has not a tensor for each rank.
+    The tensors of the list stay unchanged. RuntimeError when the list has another length.
     """
     group = get_group_handle(group_name)
     with group.refusing():
@@ -340,7 +339,7 @@ def reducescatter(tensor: Any, tensor_list: list[Any], group_name: str = "defaul
 
 @_asked_of_ray
 def send(tensor: Any, dst_rank: int, group_name: str = "default") -> None:
-    """Send a tensor to a member, which receives it; may return before it does. RuntimeError when that is this process itself."""
+    """Send a tensor to a member; may return before it is received. RuntimeError when the member is this process itself."""
     group = get_group_handle(group_name)
     _check_rank(group, dst_rank)
     if dst_rank == group.rank:
@@ -367,7 +366,7 @@ def recv(tensor: Any, src_rank: int, group_name: str = "default") -> None:
 
 # --------------------------------------------------------------------------------------------- many GPUs
 def _refuse_several_gpus(*_arguments: Any, **_options: Any) -> None:
-    """One process, several GPUs: RuntimeError, for there is no such backend."""
+    """Raise RuntimeError: no backend drives several GPUs from one process."""
     raise RuntimeError("Multigpu calls requires NCCL and Cupy.")
 
 
@@ -377,7 +376,7 @@ reduce_multigpu = reducescatter_multigpu = send_multigpu = _refuse_several_gpus
 
 # ------------------------------------------------------------------------------------------------ checks
 def _check_inside_actor() -> dict[str, Any]:
-    """Where this is; RuntimeError unless it is in an actor or a task."""
+    """Return the runtime context; RuntimeError outside of actors and tasks."""
     backend = backend_if_started()
     here = {"mode": "driver"} if backend is None else backend.context()
     if here["mode"] != "worker":
@@ -391,7 +390,7 @@ def _check_tensor(tensor: Any) -> None:
 
 
 def _is_of_device(tensor: Any) -> bool:
-    """Whether it is what a GPU's library calls a tensor, besides torch's."""
+    """Whether it is a GPU library's tensor other than torch's."""
     cupy = sys.modules.get("cupy")
     if cupy is not None and isinstance(tensor, cupy.ndarray):
         return True

@@ -35,7 +35,7 @@ def torch_available() -> bool:
 
 
 class Backend:
-    """Names of backends. ``Backend(name)`` is the name as it stands here; ValueError when there is none of that name."""
+    """Names of backends. ``Backend(name)`` returns the canonical name; ValueError for an unknown one."""
 
     NCCL = "NCCL"
     #: Shared memory, for torch tensors on the CPU and numpy arrays.
@@ -65,7 +65,7 @@ unset_timeout_ms = timedelta(milliseconds=-1)
 
 @dataclass
 class AllReduceOptions:
-    """Of `allreduce`."""
+    """Options of `allreduce`."""
 
     reduceOp: ReduceOp = ReduceOp.SUM  # noqa: N815  (Ray's name)
     timeout_ms: timedelta = unset_timeout_ms
@@ -73,14 +73,14 @@ class AllReduceOptions:
 
 @dataclass
 class BarrierOptions:
-    """Of `barrier`."""
+    """Options of `barrier`."""
 
     timeout_ms: timedelta = unset_timeout_ms
 
 
 @dataclass
 class ReduceOptions:
-    """Of `reduce`."""
+    """Options of `reduce`."""
 
     reduceOp: ReduceOp = ReduceOp.SUM  # noqa: N815  (Ray's name)
     root_rank: int = 0
@@ -90,14 +90,14 @@ class ReduceOptions:
 
 @dataclass
 class AllGatherOptions:
-    """Of `allgather`."""
+    """Options of `allgather`."""
 
     timeout_ms: timedelta = unset_timeout_ms
 
 
 @dataclass
 class BroadcastOptions:
-    """Of `broadcast`."""
+    """Options of `broadcast`."""
 
     root_rank: int = 0
     root_tensor: int = 0
@@ -106,7 +106,7 @@ class BroadcastOptions:
 
 @dataclass
 class ReduceScatterOptions:
-    """Of `reducescatter`."""
+    """Options of `reducescatter`."""
 
     reduceOp: ReduceOp = ReduceOp.SUM  # noqa: N815  (Ray's name)
     timeout_ms: timedelta = unset_timeout_ms
@@ -114,7 +114,7 @@ class ReduceScatterOptions:
 
 @dataclass
 class SendOptions:
-    """Of `send`."""
+    """Options of `send`."""
 
     dst_rank: int = 0
     dst_gpu_index: int = 0
@@ -124,7 +124,7 @@ class SendOptions:
 
 @dataclass
 class RecvOptions:
-    """Of `recv`."""
+    """Options of `recv`."""
 
     src_rank: int = 0
     src_gpu_index: int = 0

@@ -1,4 +1,4 @@
-"""joblib on actors: ``register_mray()``, and then ``with joblib.parallel_config("mray"):`` around what uses joblib, scikit-learn above all.
+"""joblib on actors: ``register_mray()``, then ``with joblib.parallel_config("mray"):`` around code that uses joblib, such as scikit-learn.
 
 For users; needs the package joblib. See `mray.util.joblib._backend`.
 """
@@ -9,12 +9,12 @@ __all__ = ["register_mray", "register_ray"]
 
 
 def register_mray() -> None:
-    """Make ``"mray"`` a name that `joblib.parallel_config` and `joblib.parallel_backend` know; ImportError without joblib."""
+    """Register ``"mray"`` with `joblib.parallel_config` and `joblib.parallel_backend`; ImportError without joblib."""
     _register("mray")
 
 
 def register_ray() -> None:
-    """The same under the name that programs written for Ray use, ``"ray"``."""
+    """Register the same backend as ``"ray"``, the name in programs written for Ray."""
     _register("ray")
 
 

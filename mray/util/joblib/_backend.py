@@ -1,15 +1,14 @@
 """The backend that joblib calls.
 
-In the process that calls ``joblib.Parallel``. Batches of calls go to a worker pool (see `mray.util._worker_pool`) that is kept for the next
-``Parallel`` with the same number of jobs and options, as loky keeps its workers::
+In the process that calls ``joblib.Parallel``. Batches of calls go to a worker pool (see `mray.util._worker_pool`) that is retained for
+the next ``Parallel`` with the same number of jobs and options, as loky retains its workers::
 
     Parallel ──submit(batch)──▶ worker pool ──▶ actor: unwrap, call the batch
        ▲                                      │
        └── callbacks, in a thread of ours ◀───┘
 
-A large array among the arguments of a call is put into shared memory once per ``Parallel``, however many calls have it, and workers read
-it there, read-only. joblib's callbacks take joblib's locks and read the user's input, which may wait: in the reading thread that could wait
-for itself.
+A large array among the arguments of a call is put into shared memory once per ``Parallel``, and workers read it there, read-only.
+joblib's callbacks take joblib's locks and read the user's input, which may wait; in the reading thread they could deadlock.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ from mray._api.object_ref import ObjectRef
 from mray._api.verbs import cluster_resources, is_initialized, put
 from mray.util._worker_pool import MemberPool, PoolJob, SentFunction
 
-#: Arguments from so many bytes on are put once.
+#: Arguments of at least this many bytes are put once.
 _LARGE = 100 * 1024
 
 Callback = Callable[[Any], object]
 
 
 class _Place:
-    """Stands for a large argument in a batch on its way: the argument of this number."""
+    """Stands for a large argument in a batch that is sent: its index among them."""
 
     __slots__ = ("number",)
 
@@ -47,7 +46,7 @@ class _Place:
 
 
 def call_batch(batch: Any, *large: Any) -> Any:
-    """In an actor: a batch as joblib made it, with its large arguments."""
+    """In an actor: call a batch of joblib with its large arguments."""
     global _held
     _held = large
     if large:
@@ -58,12 +57,12 @@ def call_batch(batch: Any, *large: Any) -> Any:
     return batch()
 
 
-#: In an actor: the large arguments of the last batch. The next one has the same, as a rule, and need not map them again.
+#: In an actor: the large arguments of the last batch. The next batch usually has the same ones, and need not map them again.
 _held: tuple[Any, ...] = ()
 
 
 def let_go() -> None:
-    """In an actor: a ``Parallel`` is over."""
+    """In an actor: release the arguments at the end of a ``Parallel``."""
     global _held
     _held = ()
 
@@ -73,7 +72,7 @@ def _placed(arg: Any, large: tuple[Any, ...]) -> Any:
 
 
 class _Batch(PoolJob):
-    """A batch under way, and joblib's future of it."""
+    """A batch in flight, and joblib's future of it."""
 
     __slots__ = ("_callback", "_deliver", "_success", "_value", "done")
 
@@ -95,14 +94,13 @@ class _Batch(PoolJob):
             self._deliver((callback, self))
 
     def result(self) -> Any:
-        """The result of the batch, or its error."""
         if not self._success:
             raise self._value
         return self._value
 
 
 class MrayBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc, unused-ignore]
-    """joblib's parallel backend ``"mray"``. `ray_remote_args` are options of the actors, which ask for no CPU without them."""
+    """joblib's parallel backend ``"mray"``. `ray_remote_args` are options of the actors, which request no CPU by default."""
 
     supports_retrieve_callback = True
     supports_inner_max_num_threads = True
@@ -117,7 +115,7 @@ class MrayBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc,
 
     # ------------------------------------------------------------------------------------- what joblib calls
     def effective_n_jobs(self, n_jobs: int | None) -> int:
-        """How many actors that is: negative numbers count down from the CPUs of the session."""
+        """The number of actors: negative numbers count down from the CPUs of the session."""
         if n_jobs == 0:
             raise ValueError("n_jobs == 0 in Parallel has no meaning")
         if n_jobs is None:
@@ -137,7 +135,7 @@ class MrayBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc,
         ray_remote_args: dict[str, Any] | None = None,
         **_options: Any,
     ) -> int:
-        """Find or make the actors for a ``Parallel``."""
+        """Find or create the actors for a ``Parallel``."""
         count = self.effective_n_jobs(n_jobs)
         if count == 1:
             raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
@@ -151,7 +149,7 @@ class MrayBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc,
         return count
 
     def submit(self, func: Any, callback: Callback | None = None) -> _Batch:
-        """Have an actor call a batch."""
+        """Submit a batch to the actors."""
         worker_pool = self._worker_pool
         assert worker_pool is not None
         large: list[ObjectRef] = []
@@ -188,7 +186,7 @@ class MrayBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc,
         return out.result()
 
     def terminate(self) -> None:
-        """A ``Parallel`` is over; the actors stay for the next one."""
+        """End a ``Parallel``; the actors stay for the next one."""
         worker_pool, self._worker_pool = self._worker_pool, None
         if worker_pool is not None and self._large and worker_pool.is_open():
             worker_pool.tell_all(worker_pool.code_of(let_go))
@@ -198,7 +196,7 @@ class MrayBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc,
         self.reset_batch_stats()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
-        """A batch has failed, or the user has interrupted: end the actors with all that they do."""
+        """End the actors and all that they run: a batch has failed, or the user has interrupted."""
         worker_pool, parallel = self._worker_pool, self.parallel
         if worker_pool is not None:
             worker_pool.terminate(RuntimeError("Parallel was aborted before this batch."))
@@ -208,14 +206,14 @@ class MrayBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc,
 
 
 def _call_back(settled: queue.SimpleQueue[tuple[Callback, Any] | None]) -> None:
-    """A thread: joblib's callbacks, one at a time."""
+    """Run joblib's callbacks, one at a time, in a thread."""
     while (item := settled.get()) is not None:
         callback, job = item
         callback(job)
         del item, callback, job
 
 
-#: The worker pool that the last ``Parallel`` used, and what it asked for.
+#: The worker pool that the last ``Parallel`` used, and the options that it was created with.
 _kept: tuple[MemberPool, tuple[int, str]] | None = None
 _lock = threading.Lock()
 

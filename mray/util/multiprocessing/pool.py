@@ -1,8 +1,8 @@
-"""`Pool`: the interface of `multiprocessing.Pool`, with actors for processes.
+"""`Pool`: the interface of `multiprocessing.Pool`, with actors instead of processes.
 
-For users, in drivers, tasks and actors. Differences: functions need no importable name and scripts no ``__main__`` guard; large arrays go
-through shared memory; a job whose process dies fails with ActorDiedError instead of never ending, and a job that calls ``sys.exit`` with
-SystemExit; `imap` reads ahead some chunks, not its whole input.
+For users, in drivers, tasks and actors. Differences: functions need no importable name and scripts no ``__main__`` guard; large arrays
+go through shared memory; a job whose process dies fails with ActorDiedError instead of never ending, and a job that calls ``sys.exit``
+with SystemExit; `imap` reads a few chunks ahead, not its whole input.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from mray.util.debug import log_once
 
 __all__ = ["AsyncResult", "IMapIterator", "OrderedIMapIterator", "Pool", "UnorderedIMapIterator"]
 
-#: Chunks that `imap` has under way for each process.
+#: Chunks of `imap` in flight per process.
 _AHEAD = 8
 
 Callback = Callable[[Any], object]
 #: Takes whether a call has succeeded, and its value or its exception.
 Settle = Callable[[bool, Any], None]
-#: Makes an argument of a job ready for its way: as it is where the caller waits, else `MemberPool.frozen`.
+#: Prepares an argument of a job for sending: unchanged where the caller waits, else `MemberPool.frozen`.
 Prepare = Callable[[Any], Any]
 T = TypeVar("T", bound="IMapIterator")
 
@@ -47,9 +47,9 @@ def _as_it_is(argument: Any) -> Any:
 class Pool:
     """`processes` actors that call functions: by default as many as the session has CPUs.
 
-    `initializer(*initargs)` is called in each; `maxtasksperchild`: a process is replaced by a new one after so many calls or chunks.
-    `context` changes nothing. Without a session, one is started: with `processes` CPUs, or at `ray_address`. `ray_remote_args` are options
-    of the actors, which ask for no CPU unless these say so. ValueError for more processes than the session has CPUs.
+    `initializer(*initargs)` is called in each; `maxtasksperchild`: a process is replaced after this many calls or chunks.
+    `context` is ignored. Without a session, one is started: with `processes` CPUs, or at `ray_address`. `ray_remote_args` are options
+    of the actors, which request no CPU by default. ValueError for more processes than the session has CPUs.
     """
 
     def __init__(
@@ -101,13 +101,13 @@ class Pool:
             options=ray_remote_args,
             traceback_type=RemoteTraceback,
         )
-        #: Inputs of `imap` that have not been read to their end.
+        #: Inputs of `imap` that are not exhausted.
         self._feeders: list[IMapIterator] = []
         self._state = RUN
 
     # ----------------------------------------------------------------------------------------- one call
     def apply(self, func: Callable[..., Any], args: Iterable[Any] = (), kwds: dict[str, Any] | None = None, *, kwargs: Any = None) -> Any:
-        """``func(*args, **kwds)`` in one of the processes: its value, or what it raises. (`kwargs` is Ray's name of `kwds`.)"""
+        """Return ``func(*args, **kwds)`` of one of the processes, or raise what it raised. (`kwargs` is Ray's name of `kwds`.)"""
         return self._apply(func, args, kwds or kwargs, _as_it_is).get()
 
     def apply_async(
@@ -120,9 +120,9 @@ class Pool:
         *,
         kwargs: dict[str, Any] | None = None,
     ) -> AsyncResult:
-        """As `apply`, at once. One of the callbacks is called with the value or the exception, in a thread of mray's: be quick there.
+        """As `apply`, without waiting. A thread of mray calls one of the callbacks with the value or the exception; it must return quickly.
 
-        An exception of theirs is reported by `threading.excepthook`, and changes nothing.
+        An exception of a callback is reported by `threading.excepthook`, and changes nothing.
         """
         return self._apply(func, args, kwds or kwargs, self._worker_pool.frozen, callback, error_callback)
 
@@ -146,9 +146,9 @@ class Pool:
 
     # -------------------------------------------------------------------------------------- many calls
     def map(self, func: Callable[..., Any], iterable: Iterable[Any], chunksize: int | None = None) -> list[Any]:
-        """``[func(item) for item in iterable]``; the first exception, once all calls are over.
+        """Return ``[func(item) for item in iterable]``; raises the first exception, once all calls are over.
 
-        Items travel `chunksize` at a time, by default in four chunks for each process.
+        Items are sent `chunksize` at a time, by default in four chunks per process.
         """
         values: list[Any] = self._map(func, "map", iterable, chunksize, _as_it_is).get()
         return values
@@ -161,11 +161,11 @@ class Pool:
         callback: Callback | None = None,
         error_callback: Callback | None = None,
     ) -> AsyncResult:
-        """As `map`, at once; callbacks as of `apply_async`, with the list."""
+        """As `map`, without waiting; callbacks as of `apply_async`, with the list."""
         return self._map(func, "map", iterable, chunksize, self._worker_pool.frozen, callback, error_callback)
 
     def starmap(self, func: Callable[..., Any], iterable: Iterable[Iterable[Any]], chunksize: int | None = None) -> list[Any]:
-        """``[func(*item) for item in iterable]``, otherwise as `map`."""
+        """Return ``[func(*item) for item in iterable]``, otherwise as `map`."""
         values: list[Any] = self._map(func, "starmap", iterable, chunksize, _as_it_is).get()
         return values
 
@@ -177,7 +177,7 @@ class Pool:
         callback: Callback | None = None,
         error_callback: Callback | None = None,
     ) -> AsyncResult:
-        """As `starmap`, at once."""
+        """As `starmap`, without waiting."""
         return self._map(func, "starmap", iterable, chunksize, self._worker_pool.frozen, callback, error_callback)
 
     def _map(
@@ -201,13 +201,13 @@ class Pool:
     def imap(self, func: Callable[..., Any], iterable: Iterable[Any], chunksize: int | None = 1) -> OrderedIMapIterator:
         """An iterator of ``func(item)``, in the order of the items, which are read as results are taken; raises an item's exception.
 
-        Its ``next(timeout)`` raises TimeoutError when the next value is not there in so many seconds.
+        Its ``next(timeout)`` raises TimeoutError when the next value has not arrived within `timeout` seconds.
         """
         self._check_running()
         return self._begin(OrderedIMapIterator, func, iterable, chunksize)
 
     def imap_unordered(self, func: Callable[..., Any], iterable: Iterable[Any], chunksize: int | None = 1) -> UnorderedIMapIterator:
-        """As `imap`, in the order in which chunks are done."""
+        """As `imap`, in the order in which chunks finish."""
         self._check_running()
         return self._begin(UnorderedIMapIterator, func, iterable, chunksize)
 
@@ -219,7 +219,7 @@ class Pool:
 
     # ------------------------------------------------------------------------------------------ ending
     def close(self) -> None:
-        """No more calls; the processes end when those there are are over."""
+        """Take no more calls; the processes end after the calls submitted so far."""
         if self._state == RUN:
             self._state = CLOSE
             self._end_if_fed()
@@ -239,7 +239,7 @@ class Pool:
         self._worker_pool.join()
 
     def _fed(self, feeder: IMapIterator) -> None:
-        """An input has been read to its end."""
+        """An input is exhausted."""
         if feeder in self._feeders:
             self._feeders.remove(feeder)
             self._end_if_fed()
@@ -272,7 +272,7 @@ class Pool:
     # --------------------------------------------------------------------------- Ray's, and the standard library's
     @property
     def _actor_pool(self) -> list[tuple[Any, int]]:
-        """The handle of each process, and the number of calls or chunks that it has been given."""
+        """The handle of each process, and the number of calls or chunks that it was given."""
         return [(worker.handle, worker.taken) for worker in tuple(self._worker_pool.workers)]
 
     @property
@@ -289,12 +289,12 @@ class Pool:
         return list(worker_pool.workers)
 
     def _repopulate_pool(self) -> None:
-        """Nothing to do: who left has been replaced."""
+        """Do nothing: processes that left were replaced."""
 
 
 # ------------------------------------------------------------------------------------------------ results
 class AsyncResult:
-    """The result of an asynchronous call. Thread-safe; may be waited for many times."""
+    """The result of an asynchronous call. Thread-safe; may be awaited many times."""
 
     def __init__(
         self,
@@ -331,7 +331,7 @@ class AsyncResult:
             self._worker_pool.backend.wait_until(lambda: self._done, timeout)
 
     def get(self, timeout: float | None = None) -> Any:
-        """The value; raises what the call raised, TimeoutError after `timeout` seconds, ActorDiedError when its process died."""
+        """Return the value; raises what the call raised, TimeoutError after `timeout` seconds, ActorDiedError when its process died."""
         self.wait(timeout)
         if not self._done:
             raise TimeoutError
@@ -346,14 +346,14 @@ class AsyncResult:
         try:
             if callback is not None:
                 callback(value)
-        except Exception:  # the program's mistake, told as one of a thread: the pool and the session go on
+        except Exception:  # the program's mistake, reported as a thread's: the pool and the session continue
             threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
         finally:
             self._done = True
 
 
 class MapResult(AsyncResult):
-    """The list of a `map`, put together from its chunks, which it submits."""
+    """The list of a `map`, assembled from the chunks that it submits."""
 
     def __init__(
         self,
@@ -372,13 +372,13 @@ class MapResult(AsyncResult):
         starts = range(0, len(items), chunksize)
         self._left = len(starts)
         if not starts:
-            # As with chunks: nobody who is called back early waits for long.
+            # As with chunks: callbacks may come early, and must be quick.
             self._settle(True, self._value)
         chunks = (prepare(pack(list(items[at : at + chunksize]))) for at in starts)
         worker_pool.submit(*(_Job(partial(self._set, index), code, method, chunk) for index, chunk in enumerate(chunks)))
 
     def _set(self, index: int, success: bool, value: Any) -> None:
-        # Chunks are answered in one thread at a time.
+        # Only one thread at a time delivers chunks.
         if success and self._success:
             self._value[index * self._chunksize : (index + 1) * self._chunksize] = unpack(value)
         elif not success and self._success:
@@ -389,7 +389,7 @@ class MapResult(AsyncResult):
 
 
 class _Job(PoolJob):
-    """A job whose outcome a function takes: one call, or a chunk of items."""
+    """A job that passes its outcome to a function: one call, or a chunk of items."""
 
     __slots__ = ("_settle",)
 
@@ -408,7 +408,7 @@ def _give_back(local: dict[str, Any], value: Any) -> None:
 
 
 class IMapIterator:
-    """Values of a function as they are done. For one thread. `fed` is called when its input has been read to the end."""
+    """Values of a function as they arrive. For one thread. `fed` is called when the input is exhausted."""
 
     def __init__(
         self,
@@ -429,22 +429,22 @@ class IMapIterator:
         self._code = self._worker_pool.code_of(func)
         self._items: Iterator[Any] | None = iter(iterable)
         self._chunksize = chunksize
-        #: Chunks that were submitted, and of which all values were taken.
+        #: Chunks that were submitted, and chunks whose values were all taken.
         self._submitted = 0
         self._taken = 0
         #: Values of the chunk that is being taken.
         self._values: deque[Any] = deque()
-        #: Chunk -> (success, values or exception), of those that are done.
+        #: Chunk -> (success, values or exception), of finished chunks.
         self._done: dict[int, tuple[bool, Any]] = {}
 
     def _set(self, index: int, success: bool, value: Any) -> None:
         self._done[index] = success, unpack(value) if success else value
 
     def feed(self, everything: bool = False) -> None:
-        """Submit what there is, with some chunks under way at most. For the pool."""
+        """Submit chunks, up to the limit of chunks in flight. For the pool."""
         ahead = None if everything else self._ahead
         jobs: list[PoolJob] = []
-        # Many at a time: they go out together.
+        # Wait until many can be submitted together.
         if ahead is not None and self._submitted - self._taken > ahead // 2:
             return
         while self._items is not None and (ahead is None or self._submitted - self._taken < ahead):
@@ -467,16 +467,16 @@ class IMapIterator:
             self._fed(self)
 
     def _next_chunk(self) -> int | None:
-        """The chunk whose values come next; None while it is not done."""
+        """The chunk whose values come next; None until it is done."""
         raise NotImplementedError
 
     def put_back(self, value: Any) -> None:
-        """This value comes next."""
+        """Make `next` return this value."""
         self._values.appendleft(value)
 
     @undone(_give_back)
     def next(self, timeout: float | None = None) -> Any:
-        """The next value; TimeoutError after `timeout` seconds, StopIteration at the end."""
+        """Return the next value; TimeoutError after `timeout` seconds, StopIteration at the end."""
         deadline = None if timeout is None else now() + timeout
         while not self._values:
             if self._taken == self._submitted:

@@ -7,8 +7,8 @@
     api ──SessionView──▶ _gather ──▶ mray._observe.observer ──▶ node, driver, workers      raw rows, at this moment
      └─ records (common) ──▶ _select (filters) ──▶ what users see
 
-Built on looking, not on recording: no process notes down what it does, so the engine is as fast with this as without, and what is over is
-soon forgotten. Rejected: a collector of events, as Ray has, which would cost each call more than the call.
+Processes are queried; they record nothing in advance, so observation costs the engine nothing, and ended work is soon forgotten.
+Rejected: a collector of events, as Ray has, which would cost each call more than the call itself.
 """
 
 from __future__ import annotations

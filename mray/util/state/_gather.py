@@ -1,6 +1,6 @@
-"""The records of each kind, put together from what the node, the driver and the workers tell.
+"""The records of each kind, assembled from the rows of the node, the driver and the workers.
 
-In whoever asks; see `mray._observe.observer`. The classes are those of `mray.util.state.common`.
+In the querying process; see `mray._observe.observer`. The classes are those of `mray.util.state.common`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from mray.util.state.common import (
 )
 
 _Record = TypeVar("_Record", bound=StateSchema)
-#: A row of what a process tells.
+#: A row in the answer of a process.
 Row = dict[str, Any]
 
 _ACTOR_STATES = {"pending": "PENDING_CREATION", "alive": "ALIVE", "restarting": "RESTARTING", "dead": "DEAD"}
 _CREATION_STATES = {"pending": "PENDING_NODE_ASSIGNMENT", "alive": "FINISHED", "restarting": "PENDING_NODE_ASSIGNMENT", "dead": "FINISHED"}
-#: How a worker ended, in Ray's words, by the kind of the cause.
+#: Ray's words for how a worker ended, by the kind of the cause.
 _EXITS = {
     m.CAUSE_KILL: "INTENDED_USER_EXIT",
     m.CAUSE_EXIT: "INTENDED_USER_EXIT",
@@ -59,7 +59,7 @@ _DRIVER_TASK = (b"\xff" * 8 + NO_ACTOR).hex()
 
 @dataclass
 class SessionView:
-    """One look at a session: the node's snapshot, and what its processes tell when asked."""
+    """One snapshot of a session: the node's, and the answers of its processes when asked."""
 
     directory: str
     timeout: float
@@ -72,7 +72,7 @@ class SessionView:
     def __post_init__(self) -> None:
         self.node: dict[str, Any] = ask_node(self.directory, "snapshot", self.timeout)
         self.processes: dict[str, Row] = {process["process"]: process for process in self.node["processes"]}
-        #: Also of those that have ended.
+        #: Also of processes that have ended.
         self.pids = {dead["process"]: dead["pid"] for dead in self.node["dead_workers"]}
         self.pids.update({process: row["pid"] for process, row in self.processes.items()})
         facts = self.node["facts"]
@@ -85,14 +85,14 @@ class SessionView:
         self._silent: dict[str, str] = {}
 
     def ask(self, *sections: str) -> dict[str, dict[str, Any]]:
-        """process -> section -> what it tells; without those that did not answer. Asked once by each view."""
+        """process -> section -> its answer; without those that did not answer. Asked once by each view."""
         new = [section for section in sections if section not in self._asked]
         self._asked.update(new)
         well = [process for process in self.processes if process not in self._silent] if new else ()
         for process, answers in ask_processes(self.directory, well, new, self.timeout).items():
             if isinstance(answers, str):
                 self._silent[process] = answers
-                if answers != "has ended":  # who has just ended has nothing left to tell
+                if answers != "has ended":  # a process that has just ended has no rows
                     self.missing.append(f"the {self.processes[process]['role']} of pid {self.pids[process]} {answers}")
                 continue
             for section, (done, rows) in answers.items():
@@ -103,21 +103,20 @@ class SessionView:
         return self._told
 
     def ask_one(self, process: str, section: str) -> Any:
-        """The answer of one process about one section; a text when it does not."""
+        """The answer of one process about one section; a text if it does not answer."""
         if process in self._silent:
             return self._silent[process]
         answers = ask_processes(self.directory, [process], [section], self.timeout)[process]
         return answers if isinstance(answers, str) else answers[section][1]
 
     def rows_of(self, told: dict[str, dict[str, Any]], process: str, section: str) -> list[Row]:
-        """The rows of a section that may be cut short."""
+        """The rows of a section that may be truncated."""
         found = told.get(process, {}).get(section) or {"total": 0, "rows": []}
         if found["total"] > len(found["rows"]):
             self.notes.append(f"pid {self.pids[process]} has {found['total']} {section} and tells of {len(found['rows'])}")
         return found["rows"]  # type: ignore[no-any-return]
 
     def records(self, kind: type[_Record]) -> Iterator[_Record]:
-        """All records of one kind."""
         return _GATHER[kind](self)
 
     def in_order(self) -> list[str]:
@@ -126,13 +125,13 @@ class SessionView:
 
 
 def made(record: type[_Record], row: Row, **values: Any) -> _Record:
-    """A record of what a row has under the names of its columns, and of these values, which count more."""
+    """A record with the row's values of its columns; the given values override them."""
     columns = record.__dataclass_fields__
     return record(**{**{name: value for name, value in row.items() if name in columns}, **values})
 
 
 def worker_id(process: str) -> str:
-    """The id that users know of a process; empty for none."""
+    """The id of a process that users know; empty for none."""
     return worker_id_of(process).hex() if process else ""
 
 
@@ -167,7 +166,7 @@ def tasks(view: SessionView) -> Iterator[TaskState]:
     told = view.ask("calls", "work", "failed", "ids", "made")
     works = {process: answers.get("work") or {} for process, answers in told.items()}
     running = {task_id for work in works.values() for task_id in _running(work)}
-    # A worker that leaves in order tells the node what it has done.
+    # A worker that leaves in order sends the node its finished calls.
     epoch = time() - perf_counter()
     last = ask_node(view.directory, "last calls", view.timeout)
     over = {task_id: (begin + epoch, end + epoch) for _pid, _worker, task_id, _name, begin, end, _resources in last}
@@ -218,13 +217,13 @@ def tasks(view: SessionView) -> Iterator[TaskState]:
 
 
 def _how_failed(failed: Row, times: tuple[float, float] | None) -> Row:
-    """The state of a call that its caller has as failed: one that has ended its own actor has done what it should."""
+    """The state of a call that failed for its caller: a call that ended its own actor has succeeded."""
     is_exit = times is not None and EXIT_ACTOR in failed["error_message"]
     return {"state": "FINISHED", "error_type": None, "error_message": None} if is_exit else {"state": "FAILED"}
 
 
 def _driver_of(view: SessionView, told: dict[str, dict[str, Any]], task_id: bytes) -> str:
-    """The driver that has made a call which is over; "" for a worker's, and where several processes make their ids in one."""
+    """The driver that made a call which is over; "" for a worker's, and where several processes create their ids in one."""
     makers = [process for process, answers in told.items() if answers.get("ids") is not None and is_from(task_id, answers["ids"])]
     return makers[0] if len(makers) == 1 and view.processes[makers[0]]["role"] == m.ROLE_DRIVER else ""
 
@@ -234,7 +233,7 @@ def _when(times: tuple[float, float] | None) -> Row:
 
 
 def _shown_name(name: str, function: str, work: Row) -> str:
-    """The name of a call that has begun: a method's begins with the repr of the instance, if its class has one of its own."""
+    """The name of a call that has begun: a method's begins with the repr of the instance, if its class defines one."""
     shown, class_name = work.get("repr") or "", work.get("class_name") or ""
     if not class_name or name != function or shown in ("", class_name, f"<{class_name}>"):
         return name
@@ -247,7 +246,7 @@ def _running(work: Row) -> list[bytes]:
 
 
 def _task(view: SessionView, row: Row, process: str, owner: str = "", **values: Any) -> TaskState:
-    """A call that this process runs, and that one has made: a row under the names of the columns, and values that count more."""
+    """A call that the first process runs and the second one has made: a row under the names of the columns, and values that override it."""
     task_id = row["task_id"]
     is_task = task_id[8:-JOB_SIZE] == NO_ACTOR
     derived = {
@@ -266,7 +265,7 @@ def _task(view: SessionView, row: Row, process: str, owner: str = "", **values: 
 
 
 def _parent(view: SessionView, owner: str, parent: bytes, task_id: bytes) -> str:
-    """The task that has made a call: the driver's; of an actor's code that belongs to no call, its constructor."""
+    """The task that has made a call: the driver's; for an actor's code outside of any call, its constructor."""
     known = view.processes.get(owner)
     if known is not None and known["role"] == m.ROLE_DRIVER:
         return _DRIVER_TASK + task_id[-JOB_SIZE:].hex()
@@ -275,7 +274,7 @@ def _parent(view: SessionView, owner: str, parent: bytes, task_id: bytes) -> str
 
 
 def _creation(view: SessionView, actor: Row) -> TaskState:
-    """The constructor's call, which nobody else remembers."""
+    """The constructor's call, which no process remembers."""
     cause, function = actor["cause"], short_name(actor["class_name"]) + ".__init__"
     name = f"{actor['name']}:{function}" if actor["name"] else function
     state = _CREATION_STATES[actor["state"]]
@@ -371,10 +370,10 @@ def _activity(record: Row, actor: Row | None, work: Row, in_graph: bool) -> str:
 
 
 def _task_in(worker: Row, work: Row) -> str:
-    """The task that a worker runs: many may have passed through a lease since it was granted."""
+    """The task that a worker runs: many may have run under a lease since it was granted."""
     if not worker["tenant"]:
         return ""
-    # The kernel knows, also of who has no time to answer; not in a session of one process, or where user code has set the title.
+    # The process title shows it even when the worker cannot answer; not in a session of one process, or where user code has set the title.
     task = shown_title(worker["pid"]) or work.get("task", "")
     return f"task {task}" if task and task != IDLE_TITLE else ""
 
@@ -392,7 +391,7 @@ def _debts(view: SessionView, answers: Row) -> Iterator[str]:
 
 
 def _edges_awaited(view: SessionView, answers: Row) -> Iterator[str]:
-    """The others in graphs that the actor of a process waits for: for values of theirs, or for room."""
+    """The other members of graphs that the actor of a process waits for: for their values, or for room."""
     for program in answers.get("programs") or ():
         for each in program["waits_for"]:
             what = "room at" if program["awaits_room"] else "a value of"
@@ -403,7 +402,7 @@ def nodes(view: SessionView) -> Iterator[NodeState]:
     facts = view.node["facts"]
     pid = view.node["node_pid"]
     used = sum(process["object_store_bytes"] for process in view.processes.values())
-    # Nobody reserves room for objects: there is as much as is not full.
+    # Room for objects is not reserved: free is what is not used.
     free = {**view.node["available"], "object_store_memory": view.node["object_store_memory"] - used}
     yield NodeState(
         node_id=view.node_id,
@@ -487,7 +486,7 @@ def graphs(view: SessionView) -> Iterator[GraphState]:
 
 
 def _graphs(view: SessionView) -> Iterator[tuple[str, Row, list[Row]]]:
-    """(who compiled it, the graph, its programs)."""
+    """(the process that compiled it, the graph, its programs)."""
     told = view.ask("graphs", "programs")
     programs: dict[str, list[Row]] = {}
     for answers in told.values():

@@ -1,4 +1,4 @@
-"""Facts about processes of this machine: of the kernel from /proc, which has none of a process that has gone, and of the GPUs' driver."""
+"""Process and GPU statistics of this machine: from /proc, which has nothing about exited processes, and from the GPUs' driver."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def facts_of(pid: int) -> dict[str, Any]:
 
 
 def _nvidia_smi(query: str) -> list[list[str]]:
-    """The rows of a query; none where there is no NVIDIA driver."""
+    """The rows of a query; none without an NVIDIA driver."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return []
@@ -54,7 +54,7 @@ def gpus() -> list[dict[str, Any]]:
 
 
 def gpu_memory() -> dict[int, int]:
-    """Bytes of GPU memory by pid, where the driver tells (inside a container it may know other pids)."""
+    """Bytes of GPU memory by pid, where the driver reports it (inside a container its pids may differ)."""
     found: dict[int, int] = {}
     for row in _nvidia_smi("--query-compute-apps=pid,used_memory"):
         if len(row) == 2 and row[0].isdigit():

@@ -16,7 +16,7 @@ _FALSE, _TRUE = ("false", "0"), ("true", "1")
 
 
 def check_limit(limit: int) -> None:
-    most = settings.MOST_ROWS.get()  # of now: on Ray a program may set it until `init` starts who answers
+    most = settings.MOST_ROWS.get()  # read now: on Ray a program may set it until `init` starts the answering process
     if limit < 0:
         raise RayStateApiException(f"Given limit {limit} is no number of rows. Use 0 to {most}.")
     if limit > most:
@@ -24,9 +24,9 @@ def check_limit(limit: int) -> None:
 
 
 def check_filters(record: type[StateSchema], filters: Sequence[Filter] | None) -> tuple[Filter, ...]:
-    """The filters, columns in lower case.
+    """The filters, with columns in lower case.
 
-    Raises ValueError for a predicate that is neither = nor !=, RayStateApiException for a column or a word that the record does not have.
+    Raises ValueError for a predicate that is neither = nor !=, RayStateApiException for a column or value that the record does not have.
     """
     checked = []
     for column, predicate, value in filters or ():
@@ -45,7 +45,7 @@ def check_filters(record: type[StateSchema], filters: Sequence[Filter] | None) -
 
 
 def contradict(filters: Sequence[Filter]) -> bool:
-    """Whether one column is to equal two things: warns, since nothing can."""
+    """Whether filters require one column to equal two values; warns, since nothing can match."""
     equal: dict[str, Any] = {}
     for column, predicate, value in filters:
         if predicate == "=" and equal.setdefault(column, value) != value:
@@ -59,8 +59,8 @@ def contradict(filters: Sequence[Filter]) -> bool:
 
 
 def matches(row: StateSchema, filters: Sequence[Filter]) -> bool:
-    """Whether all filters hold. Texts are compared without regard to case; a text meets a number or a truth value as what it says.
-    A task that did not fail has no type of error, so it has none that is unequal to one.
+    """Whether all filters hold. Strings are compared case-insensitively; a string equals the number or boolean that it spells.
+    A task that did not fail has no error type, so no ``!=`` on the error type matches it.
     """
     for column, predicate, value in filters:
         found = row.get(column)

@@ -1,11 +1,10 @@
-"""`list_*`, `get_*` and `summarize_*`: what a session knows of itself, as Ray's `ray.util.state` says it.
+"""`list_*`, `get_*` and `summarize_*`: the state of a session, as Ray's `ray.util.state` reports it.
 
 For the driver, for workers, and for any other process of the same user: `address` names a session by its directory, its name, the end of
-its name or the pid of its driver; None is the session of this process, or else the only one that runs. Every question is answered from what
-the processes have at that moment; nothing was recorded before (see `mray._observe.process_snapshot`), and what ended long ago is
-forgotten.
+its name or the pid of its driver; None is the session of this process, or else the only one that runs. Every query is answered from the
+processes' state at that moment (see `mray._observe.process_snapshot`); work that ended long ago is forgotten.
 
-All raise `ServerUnavailable` when there is no such session, and `RayStateApiException` for a filter or id that makes no sense, or when a
+All raise `ServerUnavailable` when no such session runs, and `RayStateApiException` for an invalid filter or id, or when a
 process does not answer in time (`raise_on_missing_output=False` makes that a warning). They wait `timeout` seconds at most.
 
 On a Ray cluster Ray's own state API answers, with records of its own; it needs the cluster's dashboard (``pip install "ray[default]"``).
@@ -88,15 +87,15 @@ _P = ParamSpec("_P")
 
 #: Ids whose form is checked.
 _IDS: dict[str, type[BaseID]] = {"actor_id": ActorID, "task_id": TaskID, "node_id": NodeID}
-#: Addresses of the session that this process is in, or of the one that runs; a session that ends with its driver has the last.
+#: Addresses of the session that this process is in, or of the one that runs; "local" is also that of a session that ends with its driver.
 _ANY = (None, "auto", "local")
-#: Least time for an answer: with less, nobody could answer at all.
+#: The least time for an answer, in seconds: with less, no process could answer.
 _LEAST_TIMEOUT = 1.0
 
 
 # --------------------------------------------------------------------------------------------- sessions
 def session_directory(address: str | None = None) -> str:
-    """The directory of the session that `address` names. ServerUnavailable when there is none, or when more than one might be meant."""
+    """The directory of the session that `address` names. ServerUnavailable when none runs, or when it is ambiguous."""
     if address in _ANY:
         backend = backend_if_started()
         if backend is not None:
@@ -120,7 +119,7 @@ def session_directory(address: str | None = None) -> str:
 
 
 def programs_of(directory: str) -> str:
-    """The programs that are in a session, by their pids and command lines."""
+    """The programs that are in a session, by pid and command line."""
     try:
         jobs = ask_node(directory, "snapshot", _LEAST_TIMEOUT)["jobs"]
     except (SessionGoneError, TimeoutError, OSError):
@@ -129,13 +128,13 @@ def programs_of(directory: str) -> str:
 
 
 def is_named(directory: str, address: str) -> bool:
-    """Whether a word means this session: its name, the end of its name, or the pid of its driver."""
+    """Whether a word names this session: its name, the end of its name, or the pid of its driver."""
     name = os.path.basename(directory)
     return name == address or name.endswith("_" + address) or name.split("_")[-2:-1] == [address]
 
 
 def look(address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, *, detail: bool = True) -> SessionView:
-    """A view of a session, to gather several things from."""
+    """A view of a session, for gathering several kinds of records."""
     try:
         return SessionView(session_directory(address), max(timeout, _LEAST_TIMEOUT), detail)
     except (SessionGoneError, TimeoutError) as error:
@@ -169,7 +168,7 @@ def _name(words: str) -> str:
 
 
 # ------------------------------------------------------------------------------------------------ lists
-#: States that nothing leaves.
+#: Final states.
 _OVER = frozenset({"FINISHED", "FAILED", "DEAD", "REMOVED"})
 
 
@@ -182,9 +181,9 @@ def counted_records(
     detail: bool = False,
     raise_on_missing_output: bool = True,
 ) -> tuple[list[_Record], int]:
-    """The records of one kind that all `filters` hold for, ordered by id; what is over comes last, so that no limit hides what goes on.
+    """The records of one kind that match all `filters`, ordered by id, and their number without a limit (of a Ray cluster: with it).
 
-    And how many there would be without a limit (of a Ray cluster: with it).
+    Finished work comes last, so that no limit hides what runs.
     """
     options = {"limit": limit, "timeout": timeout, "detail": detail, "raise_on_missing_output": raise_on_missing_output}
     listed = _ask_ray(address, f"list_{_name(record.WORDS[1])}", filters=filters, **options)
@@ -194,7 +193,7 @@ def counted_records(
     check_limit(limit)
     if contradict(checked):
         return [], 0
-    # A filter may be by a column that only detail gathers.
+    # A filter may use a column that only detail gathers.
     view = look(address, timeout, detail=detail or any(column in record.details() for column, _predicate, _value in checked))
     found = [each for each in view.records(record) if matches(each, checked)]
     _complain(view, raise_on_missing_output)
@@ -207,7 +206,7 @@ def counted_records(
 
 
 def in_order(record: type[_Record], found: Iterable[_Record]) -> list[_Record]:
-    """Records by their ids; those of what is over come last."""
+    """Records ordered by id, finished work last."""
     return sorted(found, key=lambda each: (each.get("state") in _OVER, str(each[record.KEY])))
 
 
@@ -235,7 +234,7 @@ def _of_a_listing(
 
 
 def _listing(record: type[_Record], parameters: Callable[_P, None]) -> Callable[[Callable[[], None]], Callable[_P, list[_Record]]]:
-    """Makes a listing of these records; the decorated function has its name and its docstring."""
+    """Make the listing of these records; the decorated function contributes its name and its docstring."""
     shape = inspect.signature(parameters).replace(return_annotation=f"list[{record.__name__}]")
 
     def make(named: Callable[[], None]) -> Callable[_P, list[_Record]]:
@@ -258,22 +257,22 @@ def _listing(record: type[_Record], parameters: Callable[_P, None]) -> Callable[
 
 @_listing(ActorState, _of_a_listing)
 def list_actors() -> None:
-    """Actors, also the last thousand that are dead: ``list_actors(filters=[("state", "=", "ALIVE")])``."""
+    """Actors, also the last thousand dead ones: ``list_actors(filters=[("state", "=", "ALIVE")])``."""
 
 
 @_listing(TaskState, _of_a_listing)
 def list_tasks() -> None:
-    """Calls that are not answered, and the last thousand that each living worker has run."""
+    """Unanswered calls, and the last thousand that each living worker has run."""
 
 
 @_listing(ObjectState, _of_a_listing)
 def list_objects() -> None:
-    """Objects, once for each process that holds refs of them. Every process looks through all its Python objects for that."""
+    """Objects, once for each process that holds refs to them. Every process searches all its Python objects for that."""
 
 
 @_listing(WorkerState, _of_a_listing)
 def list_workers() -> None:
-    """The driver and the workers, also the last thousand that are dead."""
+    """The driver and the workers, also the last thousand dead ones."""
 
 
 @_listing(NodeState, _of_a_listing)
@@ -283,17 +282,17 @@ def list_nodes() -> None:
 
 @_listing(JobState, _of_a_listing)
 def list_jobs() -> None:
-    """The drivers, as Ray lists jobs; of a persistent session also the last thousand that are gone."""
+    """The drivers, as Ray lists jobs; of a persistent session also the last thousand that have ended."""
 
 
 @_listing(PlacementGroupState, _of_a_listing)
 def list_placement_groups() -> None:
-    """Placement groups, also the last 1,000 that were removed."""
+    """Placement groups, also the last thousand removed ones."""
 
 
 @_listing(GraphState, _of_a_listing)
 def list_graphs() -> None:
-    """Compiled graphs that are not torn down, and who waits for whom in them. mray's own."""
+    """Compiled graphs that are not torn down, and which member waits for which. mray's own."""
 
 
 @_listing(ChannelState, _of_a_listing)
@@ -303,7 +302,7 @@ def list_channels() -> None:
 
 # ----------------------------------------------------------------------------------------------- single
 def get_records(record: type[_Record], key: str, address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT) -> list[_Record]:
-    """Every record whose id this is (an object may have several), in full."""
+    """All records with this id (an object may have several), with details."""
     if counterpart_of("util.state") is not None and address in (None, "auto"):
         found = _ask_ray(address, f"get_{_name(record.WORDS[0 if record is not ObjectState else 1])}", key, timeout=timeout)
         return found if isinstance(found, list) else [] if found is None else [found]
@@ -325,46 +324,46 @@ def _get(record: type[_Record], key: str, address: str | None, timeout: float) -
 
 
 def get_actor(id: str, address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, _explain: bool = False) -> ActorState | None:
-    """The actor with this id, in full; None when there is none."""
+    """The actor with this id, with details; None if unknown."""
     return _get(ActorState, id, address, timeout)
 
 
 def get_task(
     id: str | ObjectRef, address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, _explain: bool = False
 ) -> TaskState | None:
-    """The task with this id, or that makes the object of this ref; None when it is not known (any more)."""
+    """The task with this id, or that creates the object of this ref; None if it is not known (any more)."""
     return _get(TaskState, id.task_id().hex() if isinstance(id, ObjectRef) else id, address, timeout)
 
 
 def get_objects(id: str, address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, _explain: bool = False) -> list[ObjectState]:
-    """The object with this id, once for each process that holds refs of it."""
+    """The object with this id, once for each process that holds refs to it."""
     return get_records(ObjectState, id, address, timeout)
 
 
 def get_worker(id: str, address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, _explain: bool = False) -> WorkerState | None:
-    """The driver or worker with this id, in full; None when there is none."""
+    """The driver or worker with this id, with details; None if unknown."""
     return _get(WorkerState, id, address, timeout)
 
 
 def get_node(id: str, address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, _explain: bool = False) -> NodeState | None:
-    """The node, in full; None when it has another id."""
+    """The node, with details; None if it has another id."""
     return _get(NodeState, id, address, timeout)
 
 
 def get_job(id: str, address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, _explain: bool = False) -> JobState | None:
-    """The job, in full; None when it has another id."""
+    """The job, with details; None if it has another id."""
     return _get(JobState, id, address, timeout)
 
 
 def get_placement_group(
     id: str, address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, _explain: bool = False
 ) -> PlacementGroupState | None:
-    """The placement group with this id, in full; None when there is none."""
+    """The placement group with this id, with details; None if unknown."""
     return _get(PlacementGroupState, id, address, timeout)
 
 
 def get_graph(id: str, address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT) -> GraphState | None:
-    """The compiled graph with this id, in full; None when there is none. mray's own."""
+    """The compiled graph with this id, with details; None if unknown. mray's own."""
     return _get(GraphState, id, address, timeout)
 
 
@@ -430,7 +429,7 @@ def _by_call_site(rows: list[ObjectState]) -> dict[str, Any]:
 def _summarized(
     record: type[_Record], summarize: Callable[[list[_Record]], dict[str, Any]], address: str | None, timeout: float, aloud: bool
 ) -> dict[str, Any]:
-    """Ray's summary of its records, or the one that `summarize` makes of mray's."""
+    """Ray's summary of its records, or the one that `summarize` computes of mray's."""
     said = _ask_ray(address, f"summarize_{record.WORDS[1]}", timeout=timeout, raise_on_missing_output=aloud)
     if said is not None:
         return dict(said)
@@ -445,7 +444,7 @@ def _plain(summary: dict[str, Any]) -> dict[str, Any]:
     return {key: _plain(value) if isinstance(value, dict) else value for key, value in summary.items()}
 
 
-#: By the word for what is counted.
+#: By the word for the kind of records.
 SUMMARIES: dict[str, Callable[..., dict[str, Any]]] = {
     "actors": summarize_actors,
     "objects": summarize_objects,
@@ -461,7 +460,7 @@ def list_logs(
     glob_filter: str | None = None,
     timeout: float = DEFAULT_RPC_TIMEOUT,
 ) -> dict[str, list[str]]:
-    """The session's log files that match `glob_filter`, by kind: ``worker_out, worker_err, node``. They go with the session."""
+    """The session's log files that match `glob_filter`, by kind: ``worker_out, worker_err, node``. They are removed with the session."""
     listed = _ask_ray(address, "list_logs", node_id=node_id, node_ip=node_ip, glob_filter=glob_filter, timeout=timeout)
     if listed is not None:
         return dict(listed)
@@ -494,11 +493,11 @@ def get_log(
     _interval: float | None = None,
     filter_ansi_code: bool = False,
 ) -> Iterator[str | bytes]:
-    """Lines of a log file: by its name, or that of a worker by its pid, its actor or its task; `suffix` "out" or "err".
+    """Lines of a log file: by its name, or of a worker by its pid, its actor or its task; `suffix` "out" or "err".
 
-    `tail`: so many last lines; -1: all. Bytes with ``encoding=None``. `filter_ansi_code`: without colours. NotImplementedError for
+    `tail`: this many last lines; -1: all. Bytes with ``encoding=None``. `filter_ansi_code`: without colours. NotImplementedError for
     `follow`: use ``mray logs --follow``. RayStateApiException for a `submission_id`, since nothing is submitted to mray, and for an
-    `attempt_number` of a task: which process ran an earlier attempt is not recorded.
+    `attempt_number` of a task, since the processes of earlier attempts are not recorded.
     """
     which = {"node_id": node_id, "node_ip": node_ip, "filename": filename, "actor_id": actor_id, "task_id": task_id, "pid": pid}
     which |= {"submission_id": submission_id, "attempt_number": attempt_number}
@@ -530,14 +529,14 @@ def get_log(
     with io.open(os.path.join(directory, "logs", os.path.basename(filename)), "rb") as file:
         lines = file.readlines()
     for line in lines if tail < 0 else lines[max(0, len(lines) - tail) :]:
-        if filter_ansi_code:  # latin-1 is all bytes, as they are
+        if filter_ansi_code:  # latin-1 maps all bytes to themselves
             line = remove_ansi_escape_codes(line.decode("latin-1")).encode("latin-1")
         yield line if encoding is None else line.decode(encoding, errors or "strict")
 
 
 # ----------------------------------------------------------------------------------------------- client
 class StateApiClient:
-    """The same by the kind of what is asked for. `address` as everywhere here; there is no server that takes cookies or headers."""
+    """The same functions, with the kind of records as an argument. `address` as in this module; no server takes cookies or headers."""
 
     def __init__(self, address: str | None = None, cookies: dict[str, Any] | None = None, headers: dict[str, Any] | None = None) -> None:
         self._address = address
@@ -545,13 +544,13 @@ class StateApiClient:
     def list(
         self, resource: StateResource, options: ListApiOptions, raise_on_missing_output: bool, _explain: bool = False
     ) -> list[StateSchema]:
-        """The records that the options ask for. NotImplementedError for environments and events, which mray does not list."""
+        """The records that match the options. NotImplementedError for environments and events, which mray does not list."""
         record = _record_of(resource)
         how = options.filters, options.limit, options.timeout, options.detail, raise_on_missing_output
         return counted_records(record, self._address, *how)[0]
 
     def get(self, resource: StateResource, id: str, options: GetApiOptions | None, _explain: bool = False) -> Any:
-        """The record with this id, in full, or None; of objects a list. ValueError for what has no ids."""
+        """The record with this id, with details, or None; for objects a list. ValueError for a kind without ids."""
         if resource in (StateResource.RUNTIME_ENVS, StateResource.CLUSTER_EVENTS):
             raise ValueError(f"Can't get {resource.name} by id.")
         found = get_records(_record_of(resource), id, self._address, (options or GetApiOptions()).timeout)
@@ -560,7 +559,7 @@ class StateApiClient:
     def summary(
         self, resource: SummaryResource, *, options: SummaryApiOptions, raise_on_missing_output: bool, _explain: bool = False
     ) -> dict[str, Any]:
-        """How many there are in which state."""
+        """The number of records in each state."""
         return SUMMARIES[SummaryResource(resource).value](self._address, options.timeout, raise_on_missing_output)
 
 

@@ -1,8 +1,8 @@
-"""The records that listings are made of: a class for each kind of thing, a field for each column.
+"""The records of listings: a class for each kind, a field for each column.
 
-Listings, the columns and the help of the command line, filters and their errors all follow from these classes; a new column is a new field
-here and a value in `mray.util.state._gather`. Names are Ray's where Ray has the thing. Fields that Ray has and that mean nothing on one
-host (placement by labels, lineage, call sites) are not here.
+Listings, the columns and the help of the command line, filters and their errors all follow from these classes; a new column is a new
+field here and a value in `mray.util.state._gather`. Names are Ray's where Ray has the field. Fields of Ray without a meaning on one host
+(placement by labels, lineage, call sites) are omitted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
     "remove_ansi_escape_codes",
 ]
 
-#: Rows that a listing has unless told otherwise, and at most; seconds that a question may take.
+#: Rows of a listing by default, and at most; seconds that a query may take.
 DEFAULT_LIMIT = 100
 RAY_MAX_LIMIT_FROM_API_SERVER = settings.MOST_ROWS.get()
 DEFAULT_RPC_TIMEOUT = 30
@@ -73,9 +73,9 @@ def column(
     in_tables: bool = True,
     metric: str = "",
 ) -> Any:
-    """A field: its meaning, whether it comes only with ``detail=True``, may be filtered by, its possible words, how a table shows it.
+    """A field: its meaning, whether it needs ``detail=True``, whether filters may use it, its possible values, how a table shows it.
 
-    Not `in_tables`: the same in every row of a session, so that a table has it only with its details. `metric`: the kind and the name of
+    Not `in_tables`: the same in every row of a session, so that tables show it only with details. `metric`: the kind and the name of
     the number in `mray metrics`.
     """
     metadata = {
@@ -90,15 +90,15 @@ def column(
     return dataclasses.field(default=None, metadata=metadata)
 
 
-#: A field that comes only with ``detail=True``, and cannot be filtered by.
+#: A field that needs ``detail=True``, and that filters cannot use.
 detail = partial(column, detail=True, filterable=False)
 
 
 class StateSchema:
-    """The methods of every record. ``row["state"]`` and ``row.state`` are the same."""
+    """The methods of every record. ``row["state"]`` and ``row.state`` are equivalent."""
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
-    #: The field that names one thing, and the singular and plural words of the command line.
+    #: The field that identifies a record, and the singular and plural words of the command line.
     KEY: ClassVar[str]
     WORDS: ClassVar[tuple[str, str]]
 
@@ -117,12 +117,12 @@ class StateSchema:
 
     @classmethod
     def base_columns(cls) -> set[str]:
-        """Those that come without ``detail=True``."""
+        """Fields that do not need ``detail=True``."""
         return set(cls.list_columns(detail=False))
 
     @classmethod
     def details(cls) -> set[str]:
-        """Those that come only with ``detail=True``."""
+        """Fields that need ``detail=True``."""
         return cls.columns() - cls.base_columns()
 
     @classmethod
@@ -135,12 +135,12 @@ class StateSchema:
 
     @classmethod
     def table_columns(cls, detail: bool) -> list[str]:
-        """Those that a table has."""
+        """Fields that a table shows."""
         return [field.name for field in cls.fields() if detail or (field.metadata["in_tables"] and not field.metadata["detail"])]
 
     @classmethod
     def humanify(cls, state: dict[str, Any]) -> dict[str, Any]:
-        """The same with times and sizes as people read them."""
+        """A copy with human-readable times and sizes."""
         shown = {field.name: field.metadata["shown"] for field in cls.fields() if field.metadata["shown"] is not None}
         return {name: shown[name](value) if name in shown and value is not None else value for name, value in state.items()}
 
@@ -148,7 +148,7 @@ class StateSchema:
         return dataclasses.asdict(self)
 
     def without_details(self) -> None:
-        """Empty the columns that come only with ``detail=True``."""
+        """Empty the columns that need ``detail=True``."""
         for name in self.details():
             setattr(self, name, None)
 
@@ -443,14 +443,14 @@ class SummaryResource(enum.Enum):
 
 
 def check_predicate(predicate: str) -> None:
-    """ValueError for what no filter can ask."""
+    """Raise ValueError for a predicate that no filter has."""
     if predicate not in ("=", "!="):
         raise ValueError(f"Unsupported filter predicate {predicate} is given. Available predicates: =, !=.")
 
 
 @dataclasses.dataclass
 class ListApiOptions:
-    """How to list. One machine: the server is asked directly, and has all of `timeout`. The driver's own task is never listed."""
+    """Options of listing. The processes are asked directly, and have all of `timeout`. The driver's own task is never listed."""
 
     limit: int = DEFAULT_LIMIT
     timeout: float = DEFAULT_RPC_TIMEOUT
@@ -467,7 +467,7 @@ class ListApiOptions:
 
 @dataclasses.dataclass
 class GetApiOptions:
-    """How to get."""
+    """Options of getting."""
 
     timeout: float = DEFAULT_RPC_TIMEOUT
     server_timeout_multiplier: float = 0.8
@@ -475,17 +475,17 @@ class GetApiOptions:
 
 @dataclasses.dataclass
 class SummaryApiOptions:
-    """How to summarize."""
+    """Options of summarizing."""
 
     timeout: float = DEFAULT_RPC_TIMEOUT
     filters: list[tuple[str, str, Any]] | None = dataclasses.field(default_factory=list)
     summary_by: str | None = None
 
 
-#: Sequences that a terminal takes for commands: colours, and moves of the cursor.
+#: Terminal control sequences: colours and cursor movements.
 _TERMINAL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 
 def remove_ansi_escape_codes(text: str) -> str:
-    """The text as a terminal would show it, without colours."""
+    """The text without terminal control sequences."""
     return _TERMINAL.sub("", text)

@@ -1,1 +1,1 @@
-"""Backends of `mray.util.collective`: the contract, and the one over shared memory."""
+"""Backends of `mray.util.collective`: the contract and the implementations."""

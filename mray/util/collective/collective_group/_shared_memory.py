@@ -19,7 +19,7 @@ class SharedMemoryGroup(BaseGroup):
     def __init__(
         self, world_size: int, rank: int, group_name: str, gloo_timeout: float | None = None, actors: Sequence[bytes] = ()
     ) -> None:
-        """Join; waits until all members do, `gloo_timeout` milliseconds at most. `actors`: their ids by rank, where they are known."""
+        """Join; waits at most `gloo_timeout` milliseconds until all members have joined. `actors`: their ids by rank, where known."""
         super().__init__(world_size, rank, group_name)
         timeout = None if gloo_timeout is None else gloo_timeout / 1000
         kind = MemberOfGroup

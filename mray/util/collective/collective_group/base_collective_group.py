@@ -1,4 +1,4 @@
-"""The contract of a backend: what one process does in a group."""
+"""The contract of a backend: one process's membership of a group."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ __all__ = ["BaseGroup"]
 
 
 class BaseGroup(ABC):
-    """A process's membership of a group. Making it joins; tensors come in lists of one, lists of tensors in a list of one list."""
+    """A process's membership of a group. The constructor joins; tensors are passed in lists of one, lists of tensors in a list of one
+    list.
+    """
 
     def __init__(self, world_size: int, rank: int, group_name: str) -> None:
         self._world_size = world_size
@@ -45,14 +47,14 @@ class BaseGroup(ABC):
         return self._group_name
 
     def refusing(self, sent: int = -1, received: int = -1) -> AbstractContextManager[Any]:
-        """While entered, an error is the refusal of a message to or from a rank, or else of a collective.
+        """While entered, an error refuses a message to or from `rank`, or else a collective.
 
-        A backend that can tells the members that wait for this one; others need not have this method.
+        A backend may then notify the members that wait for this one; others need not have this method.
         """
         return nullcontext()
 
     def _operation(self, op: Any) -> ReduceOp:
-        """The operation of a communicator that has this one's name: those of collectives are numbered differently."""
+        """The communicator's operation of the same name, since those of collectives are numbered differently."""
         with self.refusing():
             return ReduceOp[op.name]
 
@@ -71,7 +73,7 @@ class BaseGroup(ABC):
 
     @classmethod
     def why_unavailable(cls) -> str:
-        """The advice about that, for people."""
+        """The advice to print when the backend cannot be used."""
         return "Please check the installation."
 
     @abstractmethod
@@ -88,15 +90,15 @@ class BaseGroup(ABC):
 
     @abstractmethod
     def allgather(self, tensor_list: list[list[Any]], tensor: list[Any], allgather_options: AllGatherOptions) -> None:
-        """Everybody's tensor into the list, by rank."""
+        """Copy every member's tensor into the list, by rank."""
 
     @abstractmethod
     def broadcast(self, tensor: list[Any], broadcast_options: BroadcastOptions) -> None:
-        """The root's tensor into everybody's."""
+        """Copy the root's tensor into every member's."""
 
     @abstractmethod
     def reducescatter(self, tensor: list[Any], tensor_list: list[list[Any]], reducescatter_options: ReduceScatterOptions) -> None:
-        """The reduction of everybody's list, of which this rank gets its own tensor."""
+        """Reduce the lists of all members; this rank gets its own tensor of the reduction."""
 
     @abstractmethod
     def send(self, tensor: list[Any], send_options: SendOptions) -> None:
@@ -104,4 +106,4 @@ class BaseGroup(ABC):
 
     @abstractmethod
     def recv(self, tensor: list[Any], recv_options: RecvOptions) -> None:
-        """Receive into the tensor from a member."""
+        """Receive a member's message into the tensor."""

@@ -1,4 +1,4 @@
-"""The backend NCCL: tensors of GPUs, through `mray._gpu.nccl_member`."""
+"""The backend NCCL: tensors on GPUs, through `mray._gpu.nccl_member`."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ __all__ = ["NCCLGroup"]
 class NCCLGroup(BaseGroup):
     """Torch tensors and cupy arrays on the GPU that is the process's current one when it joins.
 
-    Calls are queued on the current stream (of torch, or of cupy for its arrays) and return; `barrier` waits for the members, not for their
-    GPUs. The first message between two members, and the first collective, wait for the other's call. When a member dies or leaves, streams
-    that wait for it run on, and every later call raises RayChannelError that says who it was.
+    Calls are queued on the current stream (of torch, or of cupy for its arrays) and return; `barrier` waits for the members, not for
+    their GPUs. The first message between two members, and the first collective, wait for the other members' calls. When a member dies or
+    leaves, streams that wait for it run on, and every later call raises RayChannelError that names the member.
     """
 
     def __init__(self, world_size: int, rank: int, group_name: str, timeout: float | None = None, actors: Sequence[bytes] = ()) -> None:
-        """Join; waits until all members do, `timeout` milliseconds at most. `actors`: their ids by rank, where they are known.
+        """Join; waits at most `timeout` milliseconds until all members have joined. `actors`: their ids by rank, where known.
 
-        Raises ValueError that names both when two members are on one GPU and NCCL cannot have that.
+        Raises ValueError that names both members when two are on one GPU and NCCL does not allow it.
         """
         super().__init__(world_size, rank, group_name)
         self._member = join_nccl(
@@ -100,7 +100,7 @@ class NCCLGroup(BaseGroup):
 
     # ------------------------------------------------------------------------------------ tensors
     def _like(self, tensor: Any, others: Sequence[Any]) -> Any:
-        """A new tensor for one like `tensor` of each rank. ValueError when the others are not like it."""
+        """Return a new tensor that holds one like `tensor` of each rank. ValueError when the others differ from it."""
         shape = tuple(tensor.shape)
         with self.refusing():
             facts = {(tuple(other.shape), str(other.dtype)) for other in others}
@@ -111,7 +111,7 @@ class NCCLGroup(BaseGroup):
 
     @contextlib.contextmanager
     def _device_tensors(self, tensors: Sequence[Any], sent: int = -1, received: int = -1) -> Iterator[list[Any]]:
-        """The tensors as the group takes them. While entered, work is queued on the stream that their library uses."""
+        """The tensors as the group takes them. While entered, work is queued on the current stream of their library."""
         device = self._member.device
         with self.refusing(sent, received):
             found = [self._device_tensor(tensor) for tensor in tensors]
@@ -141,5 +141,5 @@ def _is_cupy(tensor: Any) -> bool:
 
 
 def _first(tensor: Any, count: int) -> Any:
-    """The first elements of a tensor; 0: all of it."""
+    """The given number of first elements of a tensor; 0: all of it."""
     return tensor if count <= 0 else tensor.reshape(-1)[:count]
