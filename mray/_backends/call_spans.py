@@ -1,10 +1,9 @@
-"""Spans of ordinary calls, in a driver or a worker, for as long as a profile wants them.
+"""Spans of ordinary calls, in a driver or a worker, while a profile wants them.
 
     caller:  submit (pickling the arguments, sending) · get (waiting for values)
     worker:  call [ arguments · execute · reply ]                               on its main thread
 
-Functions of a call's way are wrapped by others that record it, object by object, and unwrapped again; nothing on the way of a
-call asks whether anybody looks on.
+Functions on the path of a call are wrapped, object by object, and unwrapped again, so that calls without a profile check nothing.
 """
 
 from __future__ import annotations
@@ -25,19 +24,19 @@ if TYPE_CHECKING:
 
 
 class CallSpans:
-    """Of one process. Any thread."""
+    """The spans of one process. Any thread."""
 
     def __init__(self, worker: Worker | None) -> None:
         self._worker = worker
         self._lock = threading.Lock()
         self._buffer = Buffer()
-        #: (object, name, its own attribute of that name or None) of what is covered.
+        #: (object, name, its own attribute of that name or None) of each wrapped function.
         self._covered: list[tuple[Any, str, Any]] = []
-        #: When the arguments of the call that runs were there; 0: it is over, or was begun before.
+        #: The time at which the arguments of the running call were unpacked; 0: none is running, or it was begun before.
         self._ready = 0
 
     def look_on(self, who: str, on: bool) -> dict[str, Any] | None:
-        """One more who wants spans, or one less: it is handed what there is."""
+        """Turn spans on or off for the profile `who`; turning them off returns those recorded."""
         with self._lock:
             if on:
                 if not span_buffers.get().wanted:
@@ -112,7 +111,7 @@ class CallSpans:
 
     # ------------------------------------------------------------------------------------ the worker
     def _running(self, run: Any) -> Any:
-        """A call on a thread that it has to itself. (Coroutines of one thread overlap, and are not noted down.)"""
+        """Record a call that runs alone on its thread. (Coroutines of one thread overlap and are not recorded.)"""
 
         def covered(running: RunningCall) -> Any:
             begin = clock()

@@ -1,8 +1,8 @@
-"""Where the processes of a session begin: node, zygote, workers that need an interpreter of their own, builders of packages.
+"""Where the processes of a session begin: node, zygote, workers with their own interpreter, package builders.
 
-The driver starts one fresh interpreter. It forks the zygote at once, so that both import what they need at the same time, and then is the
-node. This file stands above the runtime to hand the zygote the main function of workers, which wires the runtime with the graphs; that is
-loaded by name, since the node must not import it.
+The driver starts one fresh interpreter, which immediately forks the zygote, so that both import concurrently, and then is the node. This
+file stands above the runtime to pass the zygote the main function of workers, which wires the runtime with the graphs; that is loaded by
+name, since the node must not import it.
 
 ::
 
@@ -10,7 +10,7 @@ loaded by name, since the node must not import it.
              (or: ──exec──▶ template ──fork──▶, see `mray._runtime.processes.template`)
                          └─ becomes the node ──exec──▶ a worker with its own interpreter, a new zygote
 
-Where the job has variables that an interpreter reads when it starts, the zygote is started by exec, with them.
+If the job has variables that an interpreter reads when it starts, the zygote is started by exec, with them.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 #: Module with the function ``worker_main(start)``.
 WORKER_MODULE = "mray._backends.worker_main"
-#: Further modules that every worker needs sooner or later: imported once, before the first fork.
+#: Further modules that every worker needs eventually: imported once, before the first fork.
 WORKER_NEEDS = ("cloudpickle",)
-#: And what those need that take part in graphs. See `mray._backends.lazy_graphs`.
+#: Imported as well for workers that take part in graphs. See `mray._backends.lazy_graphs`.
 GRAPHS_NEED = "mray._backends.graph_host"
 
-# Descriptors that a process of ours is started with.
+# Descriptors that these processes are started with.
 NODE_LISTENER, NODE_LOCK = 3, 4
 WORKER_LIFELINE, WORKER_NODE = 3, 4
 
@@ -63,12 +63,12 @@ def main(role: str, session_dir: str, process: str, options: dict[str, Any]) -> 
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 stream.flush()
-        # No finalization: the kernel takes everything back faster, and user hooks have run where they should.
+        # No finalization: the kernel releases everything faster, and user hooks have run already.
         os._exit(code)
 
 
 def _settle(descriptors: tuple[int, ...]) -> None:
-    """Keep these descriptors to ourselves, close what else came along, and be deaf to the terminal."""
+    """Make these descriptors private, close all others, and ignore the terminal's signals."""
     for fd in descriptors:
         os.set_inheritable(fd, False)
     close_all_but(descriptors)
@@ -84,7 +84,7 @@ def _be_deaf() -> None:
 def _import_face() -> None:
     """Import the package itself, which this process began without. See Note [face] in `mray._runtime.processes.launch`."""
     if hasattr(sys.modules["mray"], "__version__"):
-        return  # a template has
+        return  # a template has done it
     del sys.modules["mray"]
     face = importlib.import_module("mray")
     for name, module in tuple(sys.modules.items()):
@@ -117,7 +117,7 @@ def _run_template(options: dict[str, Any]) -> int:
 
 def _run_node(session_dir: str, options: dict[str, Any]) -> int:
     os.setsid()
-    # The last, where there is a pidfd of the driver: the zygote does not keep it.
+    # The last is a pidfd of the driver, if there is one; the zygote closes it.
     _settle((NODE_LISTENER, NODE_LOCK, *((options["driver_pidfd"],) if "driver_pidfd" in options else ())))
     with explaining("The node could not start."):
         channel = new_channel()

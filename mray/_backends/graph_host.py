@@ -49,7 +49,7 @@ class Host:
     def __init__(
         self, client: Client, worker: Worker | None, graph_kind: type[CompiledGraph] = CompiledGraph, probes: tuple[Probe, ...] = ()
     ) -> None:
-        """`probes` are around every program of the actor here."""
+        """`probes` wrap every program of the actor in this process."""
         self._client = client
         self.graph_kind = graph_kind
         self._worker = worker
@@ -68,7 +68,7 @@ class Host:
 
         self.loop_watchers: weakref.WeakKeyDictionary[Any, LoopWatcher] = weakref.WeakKeyDictionary()
         self._calls = CallSpans(worker)
-        #: The queue of requests that are not answered at once: the worker's main thread takes them.
+        #: Queues requests for the worker's main thread.
         self._enqueue = None if worker is None else worker.main_thread.enqueuing(m.GRAPH)
         client.from_peers.replace(m.GRAPH, self._on_request)
         client.sections[GRAPHS] = lambda: graphs_of(self.graphs)
@@ -106,7 +106,6 @@ class Host:
         return self._client.ask(m.QUERY, what, list(arguments))
 
     def actor_process(self, actor: str) -> str:
-        """Waits until the actor is alive; raises why it never will be."""
         client = self._client
         with client.lock:
             caller = client.actors.of(bytes.fromhex(actor))
@@ -125,7 +124,7 @@ class Host:
             return None
         except (OSError, OwnerDiedError) as lost:
             if isinstance(lost, OSError) and is_exhausted(lost):
-                return None  # it, or this process, has no descriptor left to ask with
+                return None  # no descriptor is left, there or here, to ask with
         return self._death(client.await_end(process) or Ended(process, Cause(m.CAUSE_CRASH)), actor)
 
     def request(self, process: str, verb: str, payload: bytes) -> Answer:
@@ -133,12 +132,12 @@ class Host:
         if process == self.process:
             # An actor that compiles a graph over itself: its main thread is here.
             assert self._worker is not None and self.service is not None
-            answer = Answer(client.node)  # nobody's: it is answered at once
+            answer = Answer(client.node)  # of no process: it is answered immediately
             try:
                 if verb == REPORT:
                     answer.set(self._state(payload))
                 elif verb == STOP and (self.reactor.is_amidst() or not self.service.is_its_thread()):
-                    self.service.leave(payload.decode())  # whose program the main thread may be running
+                    self.service.leave(payload.decode())  # the main thread may be running its program
                     self.wake()
                     answer.set(b"")
                 else:
@@ -146,11 +145,11 @@ class Host:
             except Exception as error:
                 answer.set(None, error)
             return answer
-        with client.lock:  # until it is sent: what comes back at once, a refusal say, is to meet it
+        with client.lock:  # until it is sent, so that an immediate answer, such as a refusal, finds it
             return client.request(client.peer(process), m.GRAPH, verb, payload)
 
     def _on_request(self, connection: Connection, number: int, verb: str, payload: bytes) -> None:
-        """A request of a peer, in the reading thread: answer what must not wait for the main thread. Client's lock held."""
+        """Handle a peer's request: answer what must not wait for the main thread. Reading thread; client's lock held."""
 
         def reply(well: bool, answer: bytes) -> None:
             connection.send((m.GRAPHED, number, well, answer))
@@ -181,7 +180,7 @@ class Host:
                 self._enqueue(connection, number, verb, payload)
 
     def in_a_thread(self, callback: Callable[[], None]) -> None:
-        """Call back in a thread of its own, which may wait for other processes. In an actor."""
+        """Call in a new thread, which may wait for other processes. In an actor."""
         assert self._worker is not None
         self._worker.process.start_thread(callback, "mray-graph")
 
@@ -196,11 +195,11 @@ class Host:
             if not process:
                 return ActorState(client.actors.of(bytes.fromhex(actor)), m.RESTARTING, m.DEAD, doing=doing).then(callback)
             if process != self.process:
-                client.peer(process)  # which hangs up when it is gone
+                client.peer(process)  # whose hang-up reports the exit
             return client.ends.then(process, lambda end: self.reactor.defer(partial(callback, self._death(end, actor))))
 
     def _death(self, end: Ended, actor: str) -> Exception:
-        """The error of those who meet a process dead, or a broken conversation with it."""
+        """The error to raise for a process that has exited, or an invalid conversation with it."""
         error: BaseException | None
         if end.cause is None:
             error = end.error
@@ -218,7 +217,7 @@ class Host:
         self.service.owner_gone(end.process)
 
     def look_at_calls(self, who: str, on: bool) -> dict[str, Any] | None:
-        # In one process all members have the same verbs: calls have no spans there.
+        # In one process all members share their verbs: calls have no spans there.
         return None if self._client.facts.get("one_process") else self._calls.look_on(who, on)
 
     def kill_actors(self, actors: Sequence[str]) -> None:
@@ -241,21 +240,21 @@ class Host:
         )
 
     def close(self) -> None:
-        """The session ends."""
+        """End all graphs: the session ends."""
         for graph in list(self.graphs):
             graph.end_with(RayChannelError("Channel closed: the session was shut down."))
         for watcher in list(self.loop_watchers.values()):
             watcher.close()
 
     def disown(self) -> None:
-        """In a forked child, whose client has let go of the session."""
+        """In a forked child, whose client has left the session."""
         error = self._client.fatal
         assert isinstance(error, Exception)
         for graph in list(self.graphs):
             graph.disown(error)
 
     def settle(self) -> None:
-        """All processes of the session are gone: nobody has memory of this one open any more."""
+        """Free shared memory: all processes of the session have exited, so no process maps it any more."""
         sweep_closed()
         self.settle_gpus(SETTLING)
 

@@ -1,7 +1,7 @@
-"""Compiled graphs as rows of builtin values, when an observer asks (see `mray._observe.process_snapshot`).
+"""Compiled graphs as rows of builtin values, for observers (see `mray._observe.process_snapshot`).
 
-In the reading thread of a process, with its client's lock held: that of a graph must not be waited for, so counters are read as they are,
-and a graph that is being torn down at the very moment has fewer of them. Where an actor stands is read from its stack.
+In the reading thread of a process, with its client's lock held. A graph's lock must not be waited for, so counters are read without it,
+and a graph that is being torn down may lack some. An actor's position is read from its stack.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _graph(graph: CompiledGraph, awaited: bool) -> dict[str, Any]:
 
 
 def pictures_of(graphs: Iterable[CompiledGraph]) -> dict[str, str]:
-    """The picture of each, as SVG that the program ``dot`` is not needed for, by the graph's id."""
+    """The picture of each, by the graph's id, as SVG that does not need the program ``dot``."""
     seen = [graph.participants for graph in list(graphs)]
     return {each.plan.graph_id: plan_artist().plain_svg(each.plan, each.classes) for each in seen}
 
@@ -81,13 +81,13 @@ def _counters(writers: dict[int, ChannelWriter]) -> dict[int, dict[str, int]]:
     for index, writer in list(writers.items()):
         try:
             counters[index] = {name: int(value) for name, value in writer.statistics().items()}
-        except Exception:  # its memory has just been let go
+        except Exception:  # its memory has just been released
             continue
     return counters
 
 
 def programs_of(programs: Iterable[Program]) -> list[dict[str, Any]]:
-    """The parts of graphs that the actor of this process runs: the place of each, and the endpoints that it waits for."""
+    """The graph programs that the actor of this process runs: the position of each, and the endpoints that it waits for."""
     rows = []
     for program in programs:
         assignment = program.assignment
@@ -112,7 +112,7 @@ def programs_of(programs: Iterable[Program]) -> list[dict[str, Any]]:
 
 
 def _place(assignment: Assignment, found: ProgramState) -> tuple[str, str, list[str], list[int]]:
-    """(kind of operation, method, endpoints and channels that it waits for) where a program stands."""
+    """(kind of operation, method, endpoints and channels that it waits for) of a program's position."""
     operations = assignment.operations
     operation = operations[min(found.place, len(operations) - 1)]
     steps = {step.index: step.method for step in assignment.steps}

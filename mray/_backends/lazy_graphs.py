@@ -1,10 +1,10 @@
-"""`Graphs`: the part of a process that has its compiled graphs, whose host is made when it is needed.
+"""`Graphs`: a process's access to its compiled graphs, whose host is created on demand.
 
 In a driver or a worker; entered by the reading thread (a driver's request) or by any thread of user code that compiles a graph.
 
-The graphs' modules are a quarter of what a worker needs, and most sessions run no graph. So the zygote imports them for all workers only
-where they are expected: when the driver's program has imported them before `init`, or when anybody may join the session later
-(`mray._runtime.session.session.choose_options`). Elsewhere a worker imports them (20 ms, once) when the first request for a graph comes.
+The graph modules are a quarter of what a worker imports, and most sessions run no graph. So the zygote imports them for all workers only
+if the driver's program has imported them before `init`, or if other drivers may join the session later
+(`mray._runtime.session.session.choose_options`). Otherwise a worker imports them at the first request for a graph.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class Graphs:
         self._client = client
         self._make_host = make_host
         self._worker = worker
-        #: The host, once there is one.
+        #: The host, once created.
         self.made: Host | None = None
         client.from_peers.on({m.GRAPH: self._on_first_request})
         client.sections["trace"] = lambda: loaded(SESSION_TRACE).trace_of(client.role, worker)
 
     def host(self) -> Host:
-        """The host of this process's graphs; made once. Any thread."""
+        """The host of this process's graphs; the first call creates it. Any thread."""
         if self.made is None:
-            with self._client.lock:  # a worker's two threads may be the first at the same time
+            with self._client.lock:  # a worker's two threads may be the first concurrently
                 if self.made is None:
                     self.made = self._make_host(self._client, self._worker)
                     if self._worker is not None:
@@ -55,11 +55,11 @@ class Graphs:
         return self.made
 
     def _on_first_request(self, connection: Connection, *fields: Any) -> None:
-        self.host()  # which puts its own handler in this one's place
+        self.host()  # replaces this handler by its own
         self._client.from_peers[m.GRAPH](connection, *fields)
 
     def offer(self) -> None:
-        """Let this worker take part in graphs: from now on where their modules are imported already, else from the first request."""
+        """Let this worker take part in graphs: now if their modules are imported, else from the first request."""
         assert self._worker is not None
         if GRAPH_MODULE in sys.modules:
             self.host()

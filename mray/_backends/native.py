@@ -1,6 +1,6 @@
 """The native engine: mray's own runtime behind the user's verbs, in a driver or in a worker.
 
-Connects the runtime (processes, calls, objects) and the graphs, which may not know each other.
+Connects the runtime (processes, calls, objects) and the graphs, which do not import each other.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ if TYPE_CHECKING:
     from mray._graph.caller.compiled import CompiledGraph
     from mray._runtime.worker.worker import Worker
 
-#: Pickled functions and classes above this are refused, as Ray does.
+#: Larger pickled functions and classes are refused, as in Ray.
 LARGEST_CODE = 95 * 1024 * 1024
 
 
 class _Plan(NamedTuple):
-    """Fields that are the same for every call of a function with the same options."""
+    """Attributes that all calls of a function with the same options share."""
 
     pool: Any
-    #: Id, pickle and name of the function, and what tells of the end of its last user.
+    #: Id, pickle and name of the function, and the guard that reports the end of its last user.
     code: tuple[bytes, bytes, str, Guard]
     num_returns: int | str
     retries: int
@@ -78,7 +78,7 @@ class _Plan(NamedTuple):
 
 
 class _Creation:
-    """An actor whose constructor's arguments are not there yet."""
+    """An actor whose constructor's arguments have not arrived."""
 
     def __init__(self, backend: NativeBackend, spec: dict[str, Any], actor_id: bytes) -> None:
         self._backend = backend
@@ -93,14 +93,14 @@ class _Creation:
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 
-#: Calls of a worker of which listings know where it has made them, once they are over.
+#: The number of recent calls of a worker whose parent task listings show.
 MOST_MADE = 1000
-#: The plans of a function that has been called with no options yet.
+#: The plans of a function that has not been called yet.
 _NO_PLANS: dict[int, Any] = {}
 
 
 def of_part(part: Callable[[NativeBackend], Verb]) -> cached_property[Verb]:
-    """A verb that is a method of a part of the process: after its first use, no function stands between the caller and that method."""
+    """A verb that is a method of a part of the process; after its first use, no function stands between the caller and that method."""
     return cached_property(part)
 
 
@@ -134,7 +134,7 @@ class NativeBackend(PlacementCalls, Backend):
         self._worker = worker
         self._context: CallContext = worker.context if worker is not None else CallContext()
         self._base_env: dict[str, Any] = dict(client.facts.get("runtime_env") or {})
-        #: The last calls that this worker has made, each with the task that it was made in, if any; None in a driver.
+        #: The latest calls by this worker, each with its parent task, if any; None in a driver.
         self._made: deque[tuple[bytes, bytes | None]] | None = None
         if worker is not None:
             made = self._made = deque(maxlen=MOST_MADE)
@@ -179,7 +179,7 @@ class NativeBackend(PlacementCalls, Backend):
         return self._of_driver(session, self._printer is not None)
 
     def _end_after_graphs(self, end: Callable[[], object]) -> None:
-        """End the graphs of this process, then its session by `end`: all of it, also when a handler of a signal raises in a wait."""
+        """End the graphs of this process, then its session by `end`; completely, even if a signal handler raises in a wait."""
         with guarded(), ExitStack() as ending:
             if self._printer is not None:
                 ending.callback(self._printer.flush)
@@ -269,7 +269,7 @@ class NativeBackend(PlacementCalls, Backend):
         return returned
 
     def _plan(self, function: Any, options: dict[str, Any], environment: dict[str, Any]) -> _Plan:
-        """Pickle the function, find the pool of its resources and environment; once per function and options."""
+        """Pickle the function and find the pool of its resources and environment; once per function and options."""
         code_id, pickled, guard = self._code(function, "function")
         resources = option_rules.task_resources(options)
         label = options["name"] or function.name.rpartition(".")[2]
@@ -311,9 +311,9 @@ class NativeBackend(PlacementCalls, Backend):
         return _Plan(pool, code, options["num_returns"], options["max_retries"], label, call_options or None)
 
     def _code(self, owner: Any, kind: str) -> tuple[bytes, bytes, Guard]:
-        """(id, pickle, what tells that nothing of this process needs it) of a function or class.
+        """(id, pickle, guard that reports when this process no longer needs it) of a function or class.
 
-        It is pickled at its first use, so that later changes of what it captured do not count.
+        Pickled at the first use, so that later changes of captured values have no effect.
         """
         exports = self.exports(owner)
         code = exports.get("code")
@@ -410,35 +410,35 @@ class NativeBackend(PlacementCalls, Backend):
             if taken is not None:
                 if detached:
                     discard_own(call)
-                # Somebody else was faster; unless that one is over by now, there is nothing to create.
+                # Another process was faster; if its actor has ended by now, create this one after all.
                 return self._held_by_name(options["name"], namespace) or self.create_actor(actor_class, args, kwargs, options)
             if not detached:
                 with client.lock:
-                    caller.subscribe()  # what its restarts need is kept until it has ended
+                    caller.subscribe()  # retains what its restarts need until it has ended
         else:
             with client.lock:
                 if call.arguments is None or not client.arguments.wait(call, _Creation(self, spec, actor_id)):
                     self.send_creation(call, spec, 0, actor_id)
                 else:
-                    # From now on others may watch it, and anybody kill it.
+                    # Announced, since other processes may already watch or kill it.
                     self._ask_for_actor(caller, {**spec, "code": b"", "announced": True})
         return make_handle(blueprint, actor_id, token, options)
 
     def send_creation(self, call: Call, spec: dict[str, Any], answer: int, actor_id: bytes) -> Any:
-        """Ask the node for the actor. With `answer` wait for what it says: the public spec of another actor that has the name, or None."""
+        """Ask the node for the actor. With `answer`, wait for it: the public spec of another actor that has the name, or None."""
         client = self.client
         spec["arguments"] = (call.form, call.payload)
         spec["values"] = call.argument_values(client.borrowing.export)
         if answer:
             try:
                 return client.ask(m.ACTOR_CREATE, actor_id, spec)
-            except RaySystemError as error:  # the node's no: somebody has the name
+            except RaySystemError as error:  # the node's refusal: the name is taken
                 raise ActorAlreadyExistsError(str(error.client_exc)) from None
         self._ask_for_actor(client.actors.of(actor_id), spec)
         return None
 
     def _ask_for_actor(self, caller: ActorCaller, spec: dict[str, Any]) -> None:
-        """Ask for it, and to be told of its states: in one system call, so that the node tells of every one."""
+        """Request the actor and subscribe to its states in one system call, so that the node reports each state."""
         node = self.client.node
         node.post((m.ACTOR_CREATE, 0, caller.actor_id, spec))
         caller.subscribe()
@@ -539,22 +539,22 @@ class NativeBackend(PlacementCalls, Backend):
         return self._handle_of(public, None)
 
     def _held_by_name(self, name: str, namespace: str) -> ActorHandle | None:
-        """A handle of the actor with this name that keeps it alive, as long as any other does. None where there is none, or it is ending.
+        """A handle of the actor with this name that keeps it alive like any other; None if there is none, or it is ending.
 
-        The node is told that this process holds it, and asked once more: an actor that was found twice had not begun to end between.
+        The node is notified that this process holds it and queried again: an actor found twice had not begun to end in between.
         """
         public = self._look_up(name, namespace)
         while public is not None:
             actor_id = public["actor_id"]
-            handle = self._handle_of(public, self.hold_actor(actor_id) if actor_id != self._context.actor_id else None)  # not its own life
+            handle = self._handle_of(public, self.hold_actor(actor_id) if actor_id != self._context.actor_id else None)  # not of itself
             found, public = public, self._look_up(name, namespace)
             if public is not None and public["actor_id"] == found["actor_id"]:
                 return handle
         return None
 
     def _look_up(self, name: str, namespace: str) -> dict[str, Any] | None:
-        """The facts of the actor with this name."""
-        # The node is to hear first of handles that are gone: with the last one the name is free.
+        """The attributes of the actor with this name."""
+        # First notify the node of dropped handles: the last one frees the name.
         self.client.reactor.run_deferred()
         try:
             public: dict[str, Any] = self.client.ask(m.NAME_LOOKUP, name, namespace)
@@ -635,7 +635,7 @@ class NativeBackend(PlacementCalls, Backend):
 def _new_call(
     client: Client, task_id: bytes, method: Any, num_returns: Any, options: dict[str, Any] | None, handle: ActorHandle | None = None
 ) -> tuple[Call, Any]:
-    """A call, and what the caller gets of it: a ref, None, a list of refs, or what `new_stream` says."""
+    """A call, and what its caller receives: a ref, None, a list of refs, or the result of `new_stream`."""
     if num_returns == 1:
         entry = client.entry()
         call = entry.task = Call(task_id, method, 1, entry)

@@ -1,6 +1,6 @@
-"""Places: placement groups and what tasks and actors ask about where they run, for the native engine.
+"""Placement groups and other placement options of tasks and actors, for the native engine.
 
-In every process that submits. Everything is checked here, at the call; the node's scheduler (`mray._decide.scheduler.placement`) holds the
+In every process that submits. Options are checked here, at the call; the node's scheduler (`mray._decide.scheduler.placement`) owns the
 groups.
 """
 
@@ -28,7 +28,7 @@ Current = tuple[bytes, bool, list[dict[str, float]]]
 
 
 class PlacementCalls:
-    """The methods of the native backend that concern placement groups."""
+    """The native backend's methods for placement groups."""
 
     client: Client
 
@@ -48,7 +48,7 @@ class PlacementCalls:
             "detached": detached,
             "impossible": impossible,
         }
-        # Answered before this returns: whoever is told of the group finds it at the node.
+        # Waits for the answer: any process that receives the group then finds it at the node.
         impossible = client.ask(m.GROUP_CREATE, group_id, spec)
         if impossible is not None:
             client.unschedulable.report(impossible)
@@ -87,7 +87,7 @@ class PlacementCalls:
             return True
         error = _group_error(answer.error)
         if isinstance(error, TaskPlacementGroupRemoved):
-            raise Exception(f"Placement group {PlacementGroupID(group_id)} does not exist.")  # Ray's class
+            raise Exception(f"Placement group {PlacementGroupID(group_id)} does not exist.")  # as Ray raises
         if isinstance(error, PlacementGroupUnschedulableError):
             client.unschedulable.report(error.error_message)
             return False
@@ -95,7 +95,7 @@ class PlacementCalls:
 
 
 def _group_error(error: BaseException) -> BaseException:
-    """The error for a refusal of the node."""
+    """The exception for a refusal of the node."""
     text = str(getattr(error, "client_exc", ""))
     if m.GROUP_REMOVED in text:
         return TaskPlacementGroupRemoved()
@@ -105,12 +105,12 @@ def _group_error(error: BaseException) -> BaseException:
 
 
 class Refused:
-    """Stands for the queue of tasks that can run nowhere: they fail as they are submitted, whatever has become of their arguments."""
+    """Replaces the pool of tasks that can run nowhere: they fail when submitted, whatever their arguments are."""
 
     awaits_arguments = False
 
     def __init__(self, client: Client, demand: dict[str, Any], text: str) -> None:
-        #: Listings of calls that have failed ask their queue for these.
+        #: Read from a failed call's queue by listings.
         self.client = client
         self.demand = demand
         self._text = text
@@ -126,9 +126,9 @@ def labels_of(facts: Mapping[str, Any]) -> dict[str, str]:
 
 
 def refusal(client: Client, options: Mapping[str, Any], what: str, wanted: Mapping[str, float] | None) -> str | None:
-    """Why the node can never do for `what`, a task or actor of these complete options, or ``None``; whoever reads stderr is told.
+    """Why the node can never run `what`, a task or actor with these complete options, or ``None``; also reported on stderr.
 
-    `wanted` is what it takes from the machine itself, ``None`` when that comes from a placement group.
+    `wanted` is what it takes from the machine itself, ``None`` if that comes from a placement group.
     """
     facts = client.facts
     there = facts["resources"]
@@ -162,7 +162,7 @@ def place_of(
     """The placement of a function or blueprint with complete options: (group, index of its bundle or -1) and the group that will be current
     there; ``None`` for no group.
 
-    ValueError for an index that does not exist and for what can never fit; a hook of launches may raise as well.
+    ValueError for an index that does not exist and for demands that can never fit; launch hooks may raise as well.
     """
     place = _place_of(options, current, launched.name, resources, placement)
     for hook in launch_hooks:

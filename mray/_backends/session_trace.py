@@ -1,11 +1,10 @@
-"""One trace of a whole session: the last calls of every worker, and what profiles have left.
+"""One trace of a whole session: the latest calls of every worker, and the spans that profiles have left.
 
-    whoever asks ──section "trace"──▶ driver, workers (their reading threads answer while their main threads compute)
+    observer ──section "trace"──▶ driver, workers (their reading threads answer while their main threads compute)
 
-In the driver (`mray.timeline`), or in a process that looks on at the session (``mray timeline``). Every worker remembers its last calls,
-always: two readings of the clock and a tuple for each. The parts of calls, and the operations of graphs, are there for the time in which a
-graph was profiled (`mray._graph.watch.profile`). A worker that leaves in order tells the node its last calls; who has died has taken them
-along.
+In the driver (`mray.timeline`), or in an observer of the session (``mray timeline``). Every worker always remembers its latest calls, at
+the cost of two clock readings and a tuple each. The parts of calls, and the operations of graphs, exist for the time in which a graph
+was profiled (`mray._graph.watch.profile`). A worker that leaves in order sends the node its latest calls; those of a dead one are lost.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ from mray._common.kept import os
 from mray._inside.spans import RUNNING, Recording, Span, Trace, kinds, span_buffers, spans_of
 from mray._observe.observer import ask_node, ask_processes
 
-#: Seconds that they have to answer.
+#: Seconds to wait for answers.
 PATIENCE = 10.0
 
 
 class Working(Protocol):
-    """A worker, with its calls."""
+    """A worker's calls."""
 
     name: str
 
     def last_calls(self) -> list[tuple[bytes, str | None, float, float, Any]]:
-        """Task, name, begin, end and resources of the last calls."""
+        """Task, name, begin, end and resources of the latest calls."""
 
     def running_calls(self) -> list[tuple[bytes, str, float]]:
-        """Task, name and begin of the calls that run."""
+        """Task, name and begin of the running calls."""
 
 
 def trace_of(role: str, worker: Working | None) -> dict[str, Any]:
@@ -54,9 +53,9 @@ def _told(task: bytes, label: str | None, begin: float, end: float, _resources: 
 
 
 def timeline(directory: str, timeout: float = PATIENCE, *, with_running: bool = False) -> Trace:
-    """The trace of the session in that directory; `with_running`: calls that are not over are in it up to now, and their names say so.
+    """The trace of the session in that directory. `with_running` includes running calls up to now, marked in their names.
 
-    Raises SessionGoneError, or TimeoutError when its node does not answer.
+    Raises SessionGoneError, or TimeoutError if its node does not answer.
     """
     snapshot = ask_node(directory, "snapshot", timeout)
     roles = {row["process"]: row["role"] for row in snapshot["processes"]}
@@ -79,7 +78,7 @@ def timeline(directory: str, timeout: float = PATIENCE, *, with_running: bool = 
     left: dict[int, dict[str, Any]] = {}
     for pid, name, *call in ask_node(directory, "last calls", timeout):
         left.setdefault(pid, {"pid": pid, "name": name, "calls": [], "detail": None, "graphs": ()})["calls"].append(_told(*call))
-    alive = {each.pid for each in recordings}  # who has left since has told both
+    alive = {each.pid for each in recordings}  # a worker that has left meanwhile has answered to both
     for recorded in left.values():
         if recorded["pid"] not in alive:
             recordings += _recordings(recorded)

@@ -1,6 +1,6 @@
 """The main function of a worker process: wires the runtime, the graphs and the user's API.
 
-Called in a process that the zygote has forked (or that was started by exec), with its environment and output in place.
+Called in a process forked by the zygote (or started by exec), with its environment and output set up.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mray._runtime.worker.worker import Worker
 
 
 def worker_main(start: dict[str, Any]) -> int:
-    """Join the session and serve until told to end."""
+    """Join the session and serve until asked to end."""
     asked = start["options"]["coverage"]
     save = None if asked is None else line_coverage.begin(asked, session_of(start["session_dir"]))
     client = Client(start["session_dir"], start["process"], ROLE_WORKER)
@@ -38,10 +38,10 @@ def worker_main(start: dict[str, Any]) -> int:
     node = start["node"]
     client.join(None if node < 0 else socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, node))
     prefer_as_victim(client.facts["oom_score"])
-    with contextlib.suppress(OSError):  # below zero it takes a privilege
+    with contextlib.suppress(OSError):  # a negative value needs a privilege
         os.nice(client.facts["niceness"])
-    # A crash of compiled code says where it was: among the last lines of its output, which whoever waits for the worker gets. The C stack
-    # that Python adds from 3.14 on would be all of these lines.
+    # A crash of compiled code prints its location among the last lines of output, which are reported to those who wait for the worker. The
+    # C stack that Python adds from 3.14 on would fill all of these lines.
     faulthandler.enable(file=2, all_threads=False, **({"c_stack": False} if sys.version_info >= (3, 14) else {}))
     stack_signal.listen(client.session_dir)
     Breakpoints(client.session_dir, bool(client.facts["terminal"]), lambda: worker.executor.shown).install()
@@ -51,7 +51,7 @@ def worker_main(start: dict[str, Any]) -> int:
         take_place(client.facts["place"], start["options"]["prefix"])
     try:
         set_up(start["environment"], start["session_dir"], lambda what: client.node.send((SETTING_UP, what)))
-    except Exception as error:  # whatever the user's hook raises
+    except Exception as error:  # anything that the user's hook raises
         why = "".join(traceback.format_exception(error))
         client.node.send((EXITING, CAUSE_REFUSED, f"{NO_PROCESS}: its runtime_env could not be set up:\n{why}"))
         raise
