@@ -1,4 +1,4 @@
-"""The engine that hands every call to real Ray: the same program on a cluster.
+"""The engine that passes every call to real Ray: the same program on a cluster.
 
 ::
 
@@ -7,21 +7,20 @@
                     refs, options, errors               (`wrappers`: unpickled first, installs the backend (`ray_backend.arrive`))
                     translated
 
-The only place of the package that imports ray. A `mray.ObjectRef` wraps a ``ray.ObjectRef`` and is pickled around it, so that Ray's own
-counting sees it in values and closures; top-level arguments are given to Ray as its own refs, so that Ray resolves them. Handles of actors
-likewise.
+Only this package imports ray. A `mray.ObjectRef` wraps a ``ray.ObjectRef`` and pickles as that, so that Ray counts it in values and
+closures; top-level arguments are passed as Ray's refs, which Ray resolves. The same holds for handles of actors.
 
-Ray runs a *wrapper* of the user's function or class, which carries the user's code as bytes: a worker unpickles those only once mray is
-known to be there, in the same version, and its backend is installed. Wrappers go by value, under the user's names, which is what Ray shows.
-An exception that user code raises is left as it is, so that Ray's ``retry_exceptions`` sees what the user named; errors of Ray's own are
+Ray runs a *wrapper* of the user's function or class, which carries the user's code as bytes: a worker unpickles those only after it has
+checked that mray is installed in the same version, and has installed its backend. Wrappers are pickled by value, under the user's names,
+which Ray shows. An exception that user code raises is unchanged, so that Ray's ``retry_exceptions`` matches it; Ray's own errors are
 translated where they reach the user (`errors`).
 
 ======================  ===================================================================================================
-wrapper                 a function or class that Ray runs in place of the user's, and under its name
-shipped                 user code on its way into a process of Ray's: bytes, unpickled once the backend is there
+wrapper                 a function or class that Ray runs instead of the user's, and under its name
+shipped                 user code on its way into a process of Ray's: bytes, unpickled once the backend is installed
 arrival                 the start of the backend in a worker of Ray, before any user code of the program runs there
-counterpart             Ray's own module in place of one of mray's; it takes and gives mray's objects
-session within          a session of mray's own inside a worker of Ray
+counterpart             Ray's own module instead of one of mray's; it takes and gives mray's objects
+session within          a session of mray inside a worker of Ray
 ======================  ===================================================================================================
 
 Rejected: running Ray's workers with a patched pickler, which is private; one generic remote function for all (Ray's dashboards, errors,

@@ -1,4 +1,4 @@
-"""From mray's `init` to Ray's: addresses, options, and what is said when it cannot be.
+"""From mray's `init` to Ray's: addresses, options, and errors.
 
 In the driver.
 """
@@ -37,7 +37,7 @@ def ray_address(address: str) -> str:
 def connect(options: SessionOptions) -> None:
     """Connect this process to Ray; ``ray:local`` starts a cluster for it, which Ray ends with it.
 
-    A process that is connected already (a worker of Ray, a driver that calls Ray too) stays as it is.
+    Does nothing if the process is connected already (a worker of Ray, or a driver that also calls Ray).
     """
     if ray.is_initialized():
         if ray.util.client.ray.is_connected():
@@ -46,7 +46,7 @@ def connect(options: SessionOptions) -> None:
     address = ray_address(options.address or "ray:auto")
     given = _init_options(options, address == "local")
     with warnings.catch_warnings():
-        # Warnings of Ray about its own future are not for users of mray.
+        # Ray's warnings about its own future do not concern users of mray.
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
         ray.init(address=address, **given)
@@ -58,7 +58,7 @@ def _init_options(options: SessionOptions, starts: bool) -> dict[str, Any]:
     given: dict[str, Any] = {
         "namespace": options.namespace,
         "runtime_env": options.runtime_env,
-        "_skip_env_hook": True,  # `mray.init` has asked the hook, if it was to be asked
+        "_skip_env_hook": True,  # `mray.init` has called the hook, if required
         "log_to_driver": options.log_to_driver,
         "logging_level": logger.level or logging.INFO,
     }
@@ -71,7 +71,7 @@ def _init_options(options: SessionOptions, starts: bool) -> dict[str, Any]:
             given[name] = dict(value) if isinstance(value, dict) else value
         temp_dir = options.temp_dir
         if temp_dir is not None and temp_dir == settings.TMPDIR.get():
-            # As Ray does with RAY_TMPDIR: it opens its own folder to every user, and mray's sessions may lie beside it.
+            # As Ray does with RAY_TMPDIR: it opens its folder to every user, and mray's sessions may lie beside it.
             temp_dir = os.path.join(temp_dir, "ray")
         private = {
             "_memory": options.memory,

@@ -1,7 +1,7 @@
-"""A user's graph in Ray's DAG nodes.
+"""Translation of a user's graph to Ray's DAG nodes.
 
-In the process that compiles. Every node that is connected with the root is translated, in the order of binding: what Ray refuses, in a node
-or in how they are connected, it then refuses itself and in its own words. Features that only mray has are refused here, by name.
+In the process that compiles. Every node connected with the root is translated, in the order of binding, so that Ray itself refuses
+invalid nodes and connections, with its own messages. Features that only mray has are refused here, by name.
 
 Interpreted graphs need no translation: `DAGNode.execute` makes ordinary calls.
 """
@@ -32,9 +32,9 @@ _MECHANISMS = {"nccl": RayTensorType.ACCELERATOR, "shm": RayTensorType.AUTO}
 
 
 class Translation:
-    """Ray's nodes for those of one graph.
+    """Translates the nodes of one graph.
 
-    `function` gives Ray's remote function, `value` what a ref stands for, `communicator` Ray's communicator for one of the user's.
+    `function` returns Ray's remote function, `value` the value of a ref, `communicator` Ray's communicator for a user's.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class Translation:
         self._value = value
         self._communicator = communicator
         self._made: dict[DAGNode, Any] = {}
-        #: One handle for each actor: Ray counts on it in which order methods are bound.
+        #: One handle for each actor, since Ray's handle counts the order in which methods are bound.
         self.actors: dict[ActorHandle, Any] = {}
 
     def of(self, root: DAGNode) -> Any:
-        """Ray's node for `root`. Raises what Ray's own `bind` raises, and ValueError for what only mray has."""
+        """Ray's node for `root`. Raises the errors of Ray's `bind`, and ValueError for a feature that only mray has."""
         for node in nodes_of_graph(root):
             if node not in self._made:
                 self._make(node)
@@ -95,18 +95,18 @@ class Translation:
         self._made[node] = method.options(num_returns=node.num_returns).bind(*args, **kwargs)
 
     def _arguments(self, node: DAGNode) -> tuple[Any, Any]:
-        """With the values of refs: a method of Ray's graph would be given the ref itself."""
+        """The arguments, with values instead of refs: a method of Ray's graph would receive the ref itself."""
         args, kwargs = self._changed([list(node.get_args()), node.get_kwargs()])
         args = [self._value(each) if isinstance(each, ObjectRef) else each for each in args]
         return args, {name: self._value(each) if isinstance(each, ObjectRef) else each for name, each in kwargs.items()}
 
     def _changed(self, value: Any) -> Any:
-        """A value with the DAG nodes in it replaced by Ray's."""
+        """The value, with Ray's nodes instead of mray's."""
         scanner = ObjectScanner(DAGNode)
         return scanner.replace_nodes({node: self._made[node] for node in scanner.find_nodes(value)})
 
     def _meet(self, meeting: CollectiveOperation) -> None:
-        """All nodes of a collective at once, which is how Ray binds them."""
+        """Create all nodes of a collective operation together, as Ray binds them."""
         columns = [[self._made[node] for node in column] for column in meeting.inputs]
         hint = meeting.type_hint
         from ray.experimental import collective as ray_collective  # noqa: PLC0415  (it needs torch, which graphs without it need not have)
@@ -126,7 +126,7 @@ class Translation:
             return
         made = self._made[node]
         if isinstance(made, (tuple, list)):
-            return  # a call that returns several values: each of them has its own hint
+            return  # a call with several return values: each has its own hint
         made.type_hint = self._ray_hint(hint)
 
     def _ray_hint(self, hint: ChannelOutputType) -> Any:

@@ -1,7 +1,7 @@
-"""Ray's exceptions as mray's: same name, same facts, readable text.
+"""Translation of Ray's exceptions to mray's: same name, same attributes, readable text.
 
-In driver and workers, where something of Ray's raises towards the user. Nothing is translated in the other direction: an exception of
-mray that user code raises in a worker travels as the cause of Ray's error, and is that cause again here.
+In driver and workers, where Ray raises towards the user. Nothing is translated in the other direction: an mray exception that user code
+raises in a worker travels as the cause of Ray's error, and is that cause again here.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ import ray
 from mray import exceptions
 from mray._common.ids import TaskID
 
-#: Classes of ``ray.exceptions`` that have no counterpart here.
+#: Classes of ``ray.exceptions`` without a counterpart here.
 WITHOUT_COUNTERPART: frozenset[str] = frozenset()
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-#: How Ray's text of a failed task begins: ``ray::Name.method() (pid=1, ip=1.2.3.4, actor_id=..., repr=...)``.
+#: The first line of Ray's text of a failed task: ``ray::Name.method() (pid=1, ip=1.2.3.4, actor_id=..., repr=...)``.
 _HEADER = re.compile(r"^(?P<title>.*)\(\) \(pid=(?P<pid>\d+), ip=(?P<ip>[^,)\s]+)(?:, actor_id=(?P<actor>[^,]*), repr=(?P<repr>.*))?\)$")
 _TRACEBACK = "Traceback (most recent call last):"
-#: Files whose frames say nothing to the user.
+#: Files whose frames do not help the user.
 _OURS = re.compile(
     r'File "(.*/mray/(_backends/ray|_api)/[^"]*|python/ray/_raylet\.pyx'
     r'|.*/ray/(_private/(function_manager|async_compat)|util/tracing/[^"]*)\.py|.*/concurrent/futures/_base\.py)"'
 )
 #: The prefix of a line in an exception group.
 _BARS = re.compile(r"(?: *\| )?")
-#: Where a frame was.
+#: A frame's location.
 _FRAME = re.compile(r'File "[^"]*", line \d+, in (\S+)')
-#: The folders of frames that are hidden. Ray takes its own frames away by two lines each, and so may leave the code of one of ours without
-#: its file.
+#: Lines that begin a stack. Below them, code may stand without its file: Ray removes its own frames by two lines each, and so may leave a
+#: line of a hidden frame.
 _ABOVE_FRAMES = re.compile(r"Traceback \(most recent call last\):$|^ray::.*\(pid=")
 
 
 def translated(error: BaseException) -> BaseException:
-    """The user's form of an exception that Ray raised; anything else as it is."""
+    """mray's exception for one of Ray's; any other is returned unchanged."""
     if not isinstance(error, ray.exceptions.RayError):
         return error
     for kind in type(error).__mro__:
@@ -53,7 +53,7 @@ def translated(error: BaseException) -> BaseException:
 
 
 class _Translating:
-    """While entered, an exception of Ray's is raised as the user's form of it."""
+    """A context in which Ray's exceptions are raised as mray's."""
 
     def __enter__(self) -> None:
         pass
@@ -67,7 +67,7 @@ translating = _Translating()
 
 
 def plain(text: str) -> str:
-    """Without colours, and without the frames of this package."""
+    """The text without colours and without the frames of this package."""
     lines: list[str] = []
     ours = False
     for line in _COLOURS.sub("", text).split("\n"):
@@ -80,29 +80,29 @@ def plain(text: str) -> str:
             lines.append(line)
             continue
         elif not rest.strip(" ^~") and not (lines and lines[-1][bars:].startswith("    ")):
-            continue  # a mark under a line that Ray has taken away
+            continue  # a mark under a line that Ray has removed
         if not ours:
             lines.append(line)
-    return "\n".join(lines).replace("mray.exceptions.", "ray.exceptions.")  # the name that programs look for
+    return "\n".join(lines).replace("mray.exceptions.", "ray.exceptions.")  # the name that programs search for
 
 
 def _alike(kind: type[Exception], error: Any) -> Exception:
-    """One that only has a text."""
+    """An exception with only a text."""
     return kind(plain(str(error.args[0])) if len(error.args) == 1 else plain(str(error)))
 
 
 def _task_error(error: Any) -> exceptions.RayTaskError:
-    """Ray raises an instance of the cause's class, which has lost every attribute but its cause and its text: the text tells them."""
+    """Rebuild a failed task's error from its text, since Ray's instance retains only the cause and the text."""
     cause = translated(error.cause)
     if isinstance(cause, exceptions.RayTaskError):
-        cause = cause.cause  # raised by `get` inside of a task: one error, whose text has both stacks
+        cause = cause.cause  # raised by `get` inside a task: one error, whose text has both stacks
     text = plain(ray.exceptions.RayTaskError.__str__(error) if "traceback_str" in vars(error) else str(error))
     header, _, rest = text.partition("\n")
     facts = _HEADER.match(header)
     title = header.partition("() (pid=")[0]
     name = title.removeprefix("ray::")
     if facts is None:
-        # An exception group: Ray puts no header before it, and what is left to tell whose it is are the frames.
+        # An exception group, which Ray gives no header: only the frames name the function.
         frame = _FRAME.search(text)
         return exceptions.RayTaskError(name if frame is None else frame[1], text, cause).as_instanceof_cause()
     return exceptions.RayTaskError(

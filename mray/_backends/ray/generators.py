@@ -1,4 +1,4 @@
-"""Refs of what a remote generator yields, as Ray keeps them, under mray's class.
+"""Refs of the items of a remote generator, as Ray stores them, under mray's class.
 
 In driver and workers.
 """
@@ -14,7 +14,7 @@ from mray._backends.ray.errors import translating
 
 
 class RayObjectRefGenerator(ObjectRefGenerator):
-    """Everything is asked of Ray's generator; refs and errors are translated."""
+    """Forwards to Ray's generator; translates refs and errors."""
 
     __slots__ = ("_ray", "_wrap")
 

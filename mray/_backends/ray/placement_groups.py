@@ -1,4 +1,4 @@
-"""Placement groups on Ray: the part of the backend that makes, awaits and removes them.
+"""Placement groups on Ray: the part of the backend that creates, awaits and removes them.
 
 In driver and workers.
 """
@@ -35,7 +35,7 @@ class PlacementGroupCalls:
             remove_placement_group(_group(group_id))
 
     def placement_group_ready(self, group_id: bytes, value: Any) -> ObjectRef:
-        """Ray's own: its value is translated where it is got."""
+        """Ray's ref: its value is translated by `get`."""
         ref = _group(group_id).ready()
         return ObjectRef(ref.binary(), ref)
 

@@ -1,6 +1,6 @@
 """`RayBackend`: mray's verbs on real Ray, in a driver or in a worker of Ray.
 
-Any thread. Refs, handles, options and errors are translated here and in the modules beside; everything else is Ray's.
+Any thread. Refs, handles, options and errors are translated here and in the sibling modules; everything else is Ray's.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mray._api.blueprint import ActorMethodSpec
     from mray._common.options import SessionOptions
 
-#: How the id of the first ref of a task ends.
+#: The last bytes of the id of a task's first ref.
 _FIRST = (1).to_bytes(4, "little")
 
 
@@ -63,7 +63,7 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
 
     @classmethod
     def attach(cls) -> RayBackend:
-        """For a process that Ray has started."""
+        """The backend of a process that is connected to Ray already."""
         return cls(driver=not in_worker())
 
     # ------------------------------------------------------------------------------------ session
@@ -90,7 +90,7 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
         try:
             with translating:
                 values: list[Any] = ray.get([rays_ref(ref) for ref in refs], timeout=timeout)
-        except SystemExit:  # so Ray ends the threads that wait when a session ends
+        except SystemExit:  # Ray ends waiting threads so when a session ends
             if self.ended is None:
                 raise
             raise self.ended from None
@@ -127,12 +127,12 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
         return ObjectRef(object_id, ray.cloudpickle.loads(owner) if isinstance(owner, bytes) else owner)
 
     def export_ref(self, ref: ObjectRef) -> Any:
-        """Ray's ref: pickled by Ray with a value or an argument, it is counted by Ray. Other picklers would lose its owner: they get its
-        bytes, which keep the object for as long as this process lives, as Ray has it.
+        """Ray's ref if Ray pickles a value or an argument, since Ray then counts it. Other picklers would lose its owner: they get bytes,
+        for which Ray retains the object while this process lives.
         """
         if pickles_in_band():
             return rays_own(ref)
-        with translating:  # Ray may be told to forbid it
+        with translating:  # Ray may be configured to forbid it
             return ray.cloudpickle.dumps(rays_own(ref))
 
     # ------------------------------------------------------------------------------------ tasks
@@ -146,7 +146,7 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
         return _returned(returned)
 
     def _plan(self, function: Any, options: dict[str, Any]) -> Any:
-        """Ray's remote function; made once, so that Ray ships it once."""
+        """Ray's remote function; created once, so that Ray ships it once."""
         exports = self.exports(function)
         made = exports.get("remote")
         if made is None:
@@ -159,8 +159,8 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
     def cancel(self, ref: ObjectRef, force: bool, recursive: bool) -> None:
         entry = rays_ref(ref)
         with translating:
-            # Ray has the value before it has the task for done; cancelling it in between would abort this process (a check of Ray's own).
-            # The first ref of a task is there when the task is done; later ones may be items of a generator that goes on.
+            # Ray has the value before it regards the task as done; cancelling in between would abort this process (an assertion of Ray's).
+            # A task's first ref is ready when the task is done; later ones may be items of a generator that continues.
             if ref.binary().endswith(_FIRST) and _is_ready(entry):
                 return
             ray.cancel(entry, force=force, recursive=recursive)
@@ -213,7 +213,7 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
         raise NotImplementedError(f"a handle of actor {actor_id.hex()} came without Ray's own.")
 
     def export_handle(self, handle: ActorHandle) -> None:
-        """Ray's handle is pickled with it, and counted by Ray. It aborts the process for one that it does not know any more."""
+        """Check the handle: Ray pickles and counts its own, and aborts the process for one that it does not know any more."""
         _check_session(handle)
 
     def kill_actor(self, handle: ActorHandle, no_restart: bool) -> None:
@@ -269,7 +269,7 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
 
 # ------------------------------------------------------------------------------------- to and from Ray
 def _unwrapped(args: Sequence[Any]) -> list[Any]:
-    """Refs among the arguments themselves as Ray's, so that Ray resolves them."""
+    """The arguments with Ray's refs instead of mray's, so that Ray resolves them."""
     return [rays_ref(arg) if type(arg) is ObjectRef else arg for arg in args]
 
 
@@ -278,7 +278,6 @@ def _unwrapped_keywords(kwargs: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _returned(returned: Any) -> Any:
-    """The result of a call."""
     if isinstance(returned, ray.ObjectRef):
         return ref_of(returned)
     if isinstance(returned, list):
@@ -289,7 +288,7 @@ def _returned(returned: Any) -> Any:
 
 
 def _is_ready(entry: ray.ObjectRef) -> bool:
-    """Whether a task is done; TypeError, as `cancel` raises it for other refs, when it is of another session."""
+    """Whether a task is done; TypeError if it is of another session, as `cancel` raises for other refs."""
     try:
         return bool(ray.wait([entry], timeout=0, fetch_local=False)[0])
     except ValueError as error:
@@ -297,7 +296,7 @@ def _is_ready(entry: ray.ObjectRef) -> bool:
 
 
 def _check_session(handle: ActorHandle) -> None:
-    """ActorDiedError for a handle that this process kept from a session that it has ended, on Ray or not."""
+    """ActorDiedError for a handle from a session that this process has ended, on Ray or not."""
     carried = rays_own(handle)
     if carried is None or carried._ray_cluster_and_job != cluster_and_job():  # noqa: SLF001  (Ray's)
         actor = handle.__actor_outline__()
@@ -322,7 +321,7 @@ def arrive(payload: bytes) -> Shipped:
 
 
 def _arrival_by_value() -> Arrival:
-    """A function of no module, which therefore pickles by value."""
+    """A function of no module, which is therefore pickled by value."""
 
     def unpack_mray(version: str, payload: bytes) -> Any:
         try:
@@ -346,5 +345,5 @@ def _arrival_by_value() -> Arrival:
     return made
 
 
-#: Of `Shipped`.
+#: The `arrival` of each `Shipped`.
 ARRIVAL = _arrival_by_value()

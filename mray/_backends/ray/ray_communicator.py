@@ -1,4 +1,4 @@
-"""A communicator of the user's, as Ray's graphs want one: the same calls, with Ray's handles of actors.
+"""A user's communicator as Ray's graphs expect it: the same calls, with Ray's handles of actors.
 
 In the process that compiles, and pickled in every actor that takes part.
 """
@@ -14,7 +14,7 @@ from mray._api.communicator import Communicator, ReduceOp
 
 
 class CarriedCommunicator(RaysCommunicator):  # type: ignore[misc]
-    """Hands everything to the user's communicator."""
+    """Forwards every call to the user's communicator."""
 
     def __init__(self, carried: Communicator, actors: list[Any]) -> None:
         """`actors`: Ray's handles of the carried communicator's actors, in its order."""
@@ -76,7 +76,7 @@ class CarriedCommunicator(RaysCommunicator):  # type: ignore[misc]
 
 
 def carried_by_ray(carried: Communicator, actors: list[Any]) -> Any:
-    """Ray's communicator for one of the user's. mray's own, which is for one machine, becomes Ray's own of the same kind."""
+    """Ray's communicator for a user's. mray's own, which works on one machine, is replaced by Ray's of the same kind."""
     if type(carried).__name__ == "CPUCommunicator" and type(carried).__module__.startswith("mray."):
         return CPUCommunicator(len(actors), actors)
     return CarriedCommunicator(carried, actors)
@@ -87,5 +87,5 @@ def _reduction(op: Any) -> ReduceOp:
 
 
 def _id_of(actor: Any) -> Any:
-    """Of Ray's handles, and of mray's under Ray's name."""
+    """The id of Ray's handle, or of mray's under Ray's attribute."""
     return actor._ray_actor_id  # noqa: SLF001

@@ -1,7 +1,7 @@
-"""A graph that Ray has compiled, in the hands of the process that compiled it.
+"""A graph that Ray has compiled, in the process that compiled it.
 
-The interface of mray's own graphs is here, as far as Ray has it; what Ray has not says so when it is called. As Ray's, it is for one thread
-at a time, or with ``enable_asyncio=True`` for the event loop in which it was compiled. Errors are mray's.
+It has the interface of mray's graphs as far as Ray supports it; the rest raises NotImplementedError. Like Ray's, it is for one thread at
+a time, or with ``enable_asyncio=True`` for the event loop in which it was compiled. Errors are mray's.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from mray._backends.ray.runtime_facts import pickles_in_band
 from mray._common.clock import monotonic, sleep
 from mray._inside.graphs import all_of, each_of, receive_into
 
-#: Ray waits so long for ever.
+#: Ray's timeout for waiting forever.
 _FOR_EVER = -1
 
-#: Seconds that Ray may take to know that a machine is gone, and between two looks.
+#: Seconds that Ray may take to find out that a machine is down, and between two polls.
 _UNTIL_DEAD, _PAUSE = 60.0, 0.05
 
 
@@ -38,17 +38,17 @@ class CompiledDAGRef(GraphRef):
         self._ref = ref
 
     def get(self, timeout: float | None = None, out: Any = None) -> Any:
-        """The value, or raise the exception of the method that failed; once.
+        """Return the value, or raise the exception of the failed method; once.
 
-        `timeout` in seconds: ``None`` waits as long as `DAGContext.get_timeout` says (for ever unless set), ``-1`` for ever, ``0`` does not
-        wait; RayChannelTimeoutError when it has passed, after which the ref can still be got. With `out`, an array or tensor, the value is
-        copied there. When an actor of the graph dies, Ray ends the graph and this raises ActorDiedError.
+        `timeout` in seconds: ``None`` waits as long as `DAGContext.get_timeout` says (forever unless set), ``-1`` forever, ``0`` does
+        not wait; RayChannelTimeoutError when it has passed, after which the ref can still be got. With `out`, an array or tensor, the
+        value is copied there. When an actor of the graph dies, Ray ends the graph and this raises ActorDiedError.
         """
         try:
             value = self._ref.get(self._graph.get_timeout if timeout is None else timeout)
         except BaseException as error:
             if isinstance(error, RaysTimeout):
-                # Ray takes a ref for got as soon as somebody has asked, though its result is still to come.
+                # Ray takes a ref for got after the first call, although its result has not arrived.
                 self._ref._ray_get_called = False  # noqa: SLF001  (Ray's)
             raise self._graph.explained(error) from None
         return value if out is None else receive_into(value, out)
@@ -57,7 +57,7 @@ class CompiledDAGRef(GraphRef):
         return self.get(max(deadline - monotonic(), 0))
 
     def wait_among(self, refs: Sequence[Any], num_returns: int, timeout: float | None) -> NoReturn:
-        """TypeError: nobody can ask Ray whether a graph's result is there."""
+        """TypeError: Ray does not report whether a graph's result is ready."""
         raise TypeError(
             "wait() expected a list of ray.ObjectRef or ray.ObjectRefGenerator: Ray does not tell whether the result of a compiled graph "
             "is there. On Ray, get() it, or compile with enable_asyncio=True."
@@ -100,18 +100,18 @@ class RayGraph:
         self._in_flight = in_flight
         #: Seconds for `get` without a timeout.
         self.get_timeout = _FOR_EVER if get_timeout is None else get_timeout
-        #: Kept as long as the graph: the user's DAG, with the handles of its actors.
+        #: The user's DAG, whose handles keep the actors alive.
         self._keep = keep
-        #: The handles of its actors, by Ray's own.
+        #: mray's handles of its actors, by Ray's.
         self._handles = handles
         #: Whether the user has ended it.
         self._torn_down = False
 
     # ------------------------------------------------------------------------------------ executing
     def execute(self, /, *args: Any, **kwargs: Any) -> CompiledDAGRef | list[CompiledDAGRef]:
-        """Send one input through the graph; a ref, or a list of refs when the graph ends in a `MultiOutputNode`.
+        """Send one input through the graph; returns a ref, or a list of refs if the graph ends in a `MultiOutputNode`.
 
-        Raises RayCgraphCapacityExceeded when too many executions are in flight, RayChannelError after `teardown`, ActorDiedError after the
+        Raises RayCgraphCapacityExceeded if too many executions are in flight, RayChannelError after `teardown`, ActorDiedError after the
         death of an actor.
         """
         try:
@@ -123,7 +123,9 @@ class RayGraph:
         return CompiledDAGRef(self, made)
 
     async def execute_async(self, /, *args: Any, **kwargs: Any) -> CompiledDAGFuture | list[CompiledDAGFuture]:
-        """As `execute`, for graphs compiled with ``enable_asyncio=True``: a future, or a list of them, to be awaited in this event loop."""
+        """Like `execute`, for graphs compiled with ``enable_asyncio=True``: a future, or a list of them, to be awaited in this event
+        loop.
+        """
         with translating:
             made = await self._graph.execute_async(*args, **kwargs)
         if type(made) is list:
@@ -131,7 +133,7 @@ class RayGraph:
         return CompiledDAGFuture(made)
 
     async def stream(self, inputs: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
-        """``async for value in graph.stream(inputs)``: execute the graph with each input; the results in the order of the inputs."""
+        """``async for value in graph.stream(inputs)``: execute the graph with each input; yields the results in input order."""
         flying: deque[Any] = deque()
         async for value in each_of(inputs):
             if len(flying) >= self._in_flight:
@@ -141,10 +143,10 @@ class RayGraph:
             yield await all_of(flying.popleft())
 
     def explained(self, error: BaseException) -> BaseException:
-        """mray's error for one of Ray's.
+        """mray's exception for one of Ray's.
 
-        Ray closes the channels of a graph whose actor has died, perhaps before anybody was told of the death; of an actor that cannot be
-        reached it knows some seconds later that it is dead. This waits for what Ray knows in the end.
+        Ray closes the channels of a graph whose actor has died, perhaps before the death is reported, and finds out about unreachable
+        actors some seconds later. This waits for Ray's final answer.
         """
         deadline = monotonic() + _UNTIL_DEAD
         if isinstance(error, RaysChannelError) and not isinstance(error, RaysTimeout) and not self._torn_down:
@@ -168,7 +170,7 @@ class RayGraph:
 
     # ------------------------------------------------------------------------------------ ending
     def teardown(self, kill_actors: bool = False) -> None:
-        """End the graph; its actors are free for other work, or killed. Idempotent. Waits for methods that are running."""
+        """End the graph. Its actors become free for other work, or are killed. Idempotent. Waits for running methods."""
         self._torn_down = True
         self._graph.teardown(kill_actors)
 
@@ -183,15 +185,15 @@ class RayGraph:
         return str(self._graph.get_id())
 
     def visualize(self, filename: str = "compiled_graph", format: str = "png", view: bool = False, channel_details: bool = False) -> str:
-        """Ray's picture of the graph; it needs the package graphviz, but for ``format="ascii"``."""
+        """Draw the graph as Ray does; needs the package graphviz, except for ``format="ascii"``."""
         return str(self._graph.visualize(filename, format, view, channel_details))
 
     def report(self) -> NoReturn:
-        """NotImplementedError: Ray has none."""
+        """NotImplementedError: Ray has no report."""
         raise _only_mray("report()", "`ray stack` shows where the actors are")
 
     def statistics(self) -> NoReturn:
-        """NotImplementedError: Ray counts nothing."""
+        """NotImplementedError: Ray has no counters."""
         raise _only_mray("statistics()", "measure in the program")
 
     def profile(self, *_args: Any, **_options: Any) -> NoReturn:

@@ -1,7 +1,7 @@
-"""Compiling on Ray: the user's options and graph become Ray's, and its compiled graph mray's.
+"""Compiling on Ray: converts the user's options and graph to Ray's, and Ray's compiled graph to mray's.
 
-In the process that compiles. Timeouts are mray's: `get` waits for ever unless `DAGContext.get_timeout` or its setting says otherwise, for
-Ray too ends a graph, and those who wait for it, when an actor of it dies.
+In the process that compiles. Timeouts are mray's: `get` waits forever unless `DAGContext.get_timeout` or its setting says otherwise,
+since Ray, too, ends a graph and its waiters when an actor of it dies.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mray._backends.ray.ray_communicator import carried_by_ray
 from mray._backends.ray.ray_compiled import RayGraph
 from mray._backends.ray.values import rays_own
 
-#: Ray waits so long for ever.
+#: Ray's timeout for waiting forever.
 _FOR_EVER = -1
 
 
@@ -38,10 +38,10 @@ def compile_graph(
     default_communicator: Any = "create",
     when_full: str = "raise",
 ) -> RayGraph:
-    """Have Ray compile the graph that ends in `root`; the options are those of `DAGNode.experimental_compile`.
+    """Let Ray compile the graph that ends in `root`; the options are those of `DAGNode.experimental_compile`.
 
-    `function` gives Ray's remote function, `value` what a ref stands for. Waits until all actors have made their part. Raises what Ray
-    raises for graphs that it cannot compile, and NotImplementedError or ValueError, with its name, for what only mray has.
+    `function` returns Ray's remote function, `value` the value of a ref. Waits until all actors are ready. Raises Ray's errors for
+    graphs that Ray cannot compile, and NotImplementedError or ValueError, naming it, for a feature that only mray has.
     """
     if when_full != "raise":
         raise NotImplementedError(

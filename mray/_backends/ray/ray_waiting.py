@@ -1,8 +1,8 @@
-"""Waiting for things that callbacks bring about: the part of the backend that calls back.
+"""Callbacks, timers and waits: the part of the backend that calls back.
 
-In driver and workers. Ray calls back in a thread of its own that nobody may block; what is to be called goes to a thread here instead,
-where it may get, submit and wait. That an actor without a pending call has died Ray tells nobody: those that are watched are looked at
-twice a second. (A pending call fails at once.)
+In driver and workers. Ray calls back in a thread of its own that must not block; callbacks are queued for a thread here instead, where
+they may get, submit and wait. Ray does not report the death of an actor without a pending call, so watched actors are polled. (A pending
+call fails immediately.)
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: Seconds between two looks at the actors that are watched.
+#: Seconds between two polls of the watched actors.
 INTERVAL = 0.5
 
 
@@ -40,16 +40,16 @@ class WaitCalls:
 
     def __init__(self) -> None:
         self._waiting = threading.Condition()
-        #: Grows with every `wake`: who has looked at a predicate before knows that it must look again.
+        #: The number of `wake` calls; a thread that has tested its predicate at a lower number tests it again.
         self._wakes = 0
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._caller: threading.Thread | None = None
-        #: Actor's id in hex -> whom to tell of its death.
+        #: Actor's id in hex -> callbacks for its death.
         self._watched: dict[str, list[Callable[[RayActorError], None]]] = {}
         #: Callbacks of values that are not ready, by number.
         self._pending: dict[int, Callable[[], None]] = {}
         self._numbers = count()
-        #: Why nothing is answered any more: the session has ended.
+        #: The error of every later call, once the session has ended.
         self.ended: RaySystemError | None = None
 
     def then(self, ref: ObjectRef | ActorHandle, callback: Callable[..., None], *, soon: bool = True) -> Cancel:
@@ -88,7 +88,7 @@ class WaitCalls:
         deadline = None if timeout is None else monotonic() + timeout
         while True:
             seen = self._wakes
-            # Not with the lock held: the predicate may want one that somebody has who is about to wake us.
+            # Without the lock: the predicate may take one whose owner is about to call `wake`.
             if predicate():
                 return True
             left = None if deadline is None else deadline - monotonic()
@@ -98,7 +98,7 @@ class WaitCalls:
                 self._waiting.wait_for(lambda seen=seen: self._wakes != seen, left)  # type: ignore[misc]
 
     def read_along(self) -> None:
-        """Callbacks come at once anyway."""
+        """Do nothing: callbacks run without it."""
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         timer = threading.Timer(seconds, lambda: self._calls.put(callback))
@@ -112,7 +112,7 @@ class WaitCalls:
             self._waiting.notify_all()
 
     def _end_calls(self) -> None:
-        """The session ends, and Ray tells nobody: callbacks of values that are not ready ask and meet the error, actors are dead."""
+        """Call all callbacks, since Ray reports no end of the session: those of values then get the error, those of actors a death."""
         self.ended = self.ended or RaySystemError("Ray has not been started yet. The session was shut down.")
         for number in list(self._pending):
             self._completed(number)
@@ -147,11 +147,11 @@ class WaitCalls:
                     self._look()
             except Exception:
                 _log.exception("a callback failed")
-            del call  # what it holds may be the last handle of an actor
+            del call  # it may hold the last handle of an actor
             self.wake()
 
     def _look(self) -> None:
-        """Tell of the watched actors that are dead."""
+        """Call back for watched actors that are dead."""
         if not ray.is_initialized():
             return
         for actor in list(self._watched):

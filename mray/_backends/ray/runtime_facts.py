@@ -1,7 +1,6 @@
-"""Facts of the asking process, from Ray, in mray's words.
+"""Attributes of the calling process and listings of the cluster, from Ray, with mray's names.
 
-In driver and workers. Listings of the cluster, and where the calling code runs. Ray's own object of the process (`global_worker`) is asked
-here only.
+In driver and workers. Only this module reads Ray's object of the process (`global_worker`).
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ def _binary(text: str | None) -> bytes | None:
 
 
 class RuntimeFacts(dict[str, Any]):
-    """See `mray._api.backend.Backend.context`. Each fact is asked for when it is read: some cost Ray a round trip.
+    """See `mray._api.backend.Backend.context`. Each attribute is fetched when read, since some cost Ray a round trip.
 
-    Answers when Ray has been shut down, too: a process that ends asks whether it is a driver.
+    Works after Ray was shut down, too: a process that exits asks whether it is a driver.
     """
 
     def __init__(self, mode: str, namespace: str) -> None:
@@ -134,7 +133,7 @@ def _placement_groups() -> list[dict[str, Any]]:
     return rows
 
 
-#: The queries of `mray._api.backend.Backend.query`, and the functions that answer them.
+#: The queries of `mray._api.backend.Backend.query` and their functions.
 QUERIES: dict[str, Callable[..., Any]] = {
     "cluster_resources": ray.cluster_resources,
     "available_resources": ray.available_resources,

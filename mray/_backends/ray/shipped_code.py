@@ -1,8 +1,7 @@
-"""How user code comes into a process of Ray's: first the backend, then the code.
+"""Transport of user code into a process of Ray: first the backend, then the code.
 
-In workers of Ray and in the driver. A `Shipped` crosses; pickled, it is a small function by value
-(`mray._backends.ray.ray_backend.ARRIVAL`) that needs nothing installed, so that a node without mray, or with another version of it, says so
-instead of failing somewhere inside.
+In workers of Ray and in the driver. A `Shipped` pickles as a small function by value (`mray._backends.ray.ray_backend.ARRIVAL`) that
+needs nothing installed, so that a node without mray, or with another version, reports that instead of failing somewhere inside.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from mray._api.blueprint import bound_method
 from mray._backends.ray.values import RAYS_VALUES, value_of
 from mray._common.version import __version__
 
-#: Takes a version of mray and what has arrived; a small function of no module.
+#: Takes a version of mray and a pickle; a small function of no module.
 Arrival = Callable[[str, bytes], "Shipped"]
 
 
 class Shipped:
-    """A function or a class, and the bytes that it travels as. `target` is what the user wrote; `arrival` travels by value."""
+    """A function or a class, and the bytes that it travels as. `target` is the user's object; `arrival` travels by value."""
 
     __slots__ = ("arrival", "payload", "target")
 
@@ -30,14 +29,14 @@ class Shipped:
 
     @staticmethod
     def arrived(args: tuple[Any, ...]) -> Any:
-        """Arguments as the user is to see them: a ref may stand for a value of a class of Ray's."""
+        """The arguments for user code, with values of Ray's classes converted."""
         for arg in args:
             if type(arg) in RAYS_VALUES:
                 return [value_of(arg) for arg in args]
         return args
 
     def bound_method(self, instance: Any, name: str) -> Callable[..., Any]:
-        """A method of the target's, for wrappers, which have no globals."""
+        """A method of the target, for wrappers, which have no globals."""
         return bound_method(instance, name, self.target)
 
     def __reduce__(self) -> tuple[Any, ...]:

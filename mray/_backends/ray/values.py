@@ -1,4 +1,4 @@
-"""Objects that only Ray makes, as mray's: refs, and values of classes of Ray's.
+"""Conversion of objects that only Ray creates to mray's: refs, and values of Ray's classes.
 
 In driver and workers.
 """
@@ -18,24 +18,24 @@ from mray._backends.ray.ray_options import group_from
 
 
 def ref_of(ref: Any) -> ObjectRef:
-    """mray's ref of a ref of Ray's."""
+    """mray's ref for a ref of Ray."""
     return ObjectRef(ref.binary(), ref)
 
 
 def rays_own(thing: ObjectRef | ActorHandle) -> Any:
-    """Ray's ref, or Ray's handle, behind one of mray's; None for an id that nobody made, and for what is of no cluster."""
+    """Ray's ref or handle inside one of mray's; None for an unknown id, and for objects of no cluster."""
     return thing._entry if isinstance(thing, ObjectRef) else thing._carried  # noqa: SLF001  (the engine's, which this is)
 
 
 def rays_ref(ref: ObjectRef) -> Any:
-    """Ray's ref of a ref of mray's. For an id that nobody made, the error of Ray's refs of former sessions."""
+    """Ray's ref inside one of mray's. For an unknown id ValueError, as of Ray's refs of former sessions."""
     found = rays_own(ref)
     if found is None:
         raise ValueError(f"Ray object whose owner is unknown: {ref!r}: no session made it.")
     return found
 
 
-#: Types of values that only Ray makes, and what the user is to see of them.
+#: Types of values that only Ray creates, with their conversions.
 RAYS_VALUES: dict[type, Callable[[Any], Any]] = {
     ray.DynamicObjectRefGenerator: lambda found: DynamicObjectRefGenerator([ref_of(ref) for ref in found]),
     PlacementGroup: group_from,
@@ -43,6 +43,6 @@ RAYS_VALUES: dict[type, Callable[[Any], Any]] = {
 
 
 def value_of(value: Any) -> Any:
-    """The value, or what the user is to see of it."""
+    """The value, converted if its type is Ray's."""
     translate = RAYS_VALUES.get(type(value))
     return value if translate is None else translate(value)

@@ -1,16 +1,16 @@
-"""A session of mray's own inside a worker of Ray: "Ray between machines, mray within".
+"""A session of mray inside a worker of Ray: "Ray between machines, mray within".
 
-In a worker of Ray, after ``mray.init(address="local")``. From then on, until ``mray.shutdown()`` or the end of the process, whatever the
-worker makes is of the session within: tasks, actors, objects, graphs; they live on this machine, and end with the worker, however it ends.
-Objects from the cluster stay of the cluster: its refs can be got, waited for and awaited, its actors called and killed.
+In a worker of Ray, after ``mray.init(address="local")``. Until ``mray.shutdown()`` or the end of the process, everything that the worker
+creates belongs to the session within: tasks, actors, objects, graphs; they live on this machine, and end with the worker, however it
+ends. Objects of the cluster remain usable: its refs can be got, waited for and awaited, its actors called and killed.
 
 ::
 
     cluster ─── refs, handles, values ───▶ worker of Ray ═══ NativeWithin ═══▶ workers of the session within
                                              RayBackend (outer)
 
-Refs and handles do not cross: the processes of the session within know no cluster, and the cluster cannot reach them. A program that tries
-is told to pass the value. Nobody else pays for this: it is a backend of its own.
+Refs and handles do not cross: the processes of the session within know no cluster, and the cluster cannot reach them. A program that
+tries gets an error that says to pass the value. It is a separate backend, so that other sessions do not pay for it.
 
 tests/engines/cluster/test_example.py runs it on both machines of a cluster, tests/api/test_session_within.py in one.
 """
@@ -46,7 +46,7 @@ _NOT_OUT = "{} belongs to the session within a worker of Ray, and the cluster ca
 
 
 class NativeWithin(NativeBackend):
-    """The native engine, and behind it the cluster for what is of the cluster."""
+    """The native engine, which passes calls on objects of the cluster to `outer`."""
 
     outer: Backend
 
@@ -159,7 +159,7 @@ class NativeWithin(NativeBackend):
 
 
 def _is_own(ref: ObjectRef) -> bool:
-    """Whether it is of a session of mray's own. Refs that nobody made are, too: whoever is asked says so."""
+    """Whether a ref is of a session of mray, or unknown (the engine then raises the error)."""
     entry = rays_own(ref)
     return entry is None or isinstance(entry, Entry)
 
@@ -169,7 +169,7 @@ def _is_here(handle: ActorHandle) -> bool:
 
 
 def _check_arguments(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
-    """The inside of arguments is checked when it is pickled."""
+    """ValueError for top-level refs of the cluster; those inside arguments are checked when pickled."""
     for value in (*args, *kwargs.values()) if kwargs else args:
         if type(value) is ObjectRef and not _is_own(value):
             raise ValueError(_NOT_IN.format(repr(value)))

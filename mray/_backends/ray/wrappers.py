@@ -1,7 +1,8 @@
-"""Wrappers: functions and classes that Ray gets in place of the user's.
+"""Wrappers: functions and classes that Ray receives instead of the user's.
 
-In the driver and in workers that call on. A wrapper looks to Ray like the user's own (names, signature, generator or coroutine or not, what
-`mray.method` said) and has the user's code in a cell, as a `Shipped`. It is pickled by value: the functions below must not use globals.
+In the driver and in workers that make calls. To Ray a wrapper looks like the user's own (names, signature, generator or coroutine or
+not, options of `mray.method`); it has the user's code in a cell, as a `Shipped`. It is pickled by value: the functions below must not
+use globals.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from mray._inside.values import UNPICKLABLE, serialization_error
 
 
 def shipped(owner: Any, kind: str, value: Any, arrival: Arrival) -> Shipped:
-    """The user's function or class with its bytes, as it is now; TypeError when it cannot be pickled (see `serialization_error`)."""
+    """The user's function or class with its bytes, as it is now; TypeError if it cannot be pickled (see `serialization_error`)."""
     try:
         payload = ray.cloudpickle.dumps(owner.code() if kind == "actor class" else value)
     except UNPICKLABLE as error:
@@ -31,7 +32,7 @@ def shipped(owner: Any, kind: str, value: Any, arrival: Arrival) -> Shipped:
     return Shipped(value, payload, arrival)
 
 
-# Ray sends values into generators, which a user's ``yield from`` of an iterator cannot take: wrappers iterate.
+# Ray sends values into generators, which ``yield from`` of a user's iterator would not accept: wrappers iterate.
 
 
 # ------------------------------------------------------------------------------------------- functions
@@ -74,7 +75,7 @@ def _disguised(wrapper: Any, name: str, module: str, signature: CallSignature, b
 
 
 def _module_name(module: str | None) -> str:
-    """The name of a module for Ray: the program by its file, as Ray calls programs. It would look for the file of the wrapper."""
+    """The name of a module for Ray: for the program its file, as Ray names programs; by itself Ray would use the wrapper's file."""
     if module and module != "__main__":
         return module
     file = getattr(sys.modules["__main__"], "__file__", None)
@@ -82,7 +83,7 @@ def _module_name(module: str | None) -> str:
 
 
 def _default(parameter: inspect.Parameter) -> Any:
-    """Only whether there is one: a default is the user's value, and the wrapper must unpickle before the user's code."""
+    """A placeholder for a default, which is the user's value: the wrapper must unpickle before user code."""
     return parameter.empty if parameter.default is parameter.empty else None
 
 
@@ -107,7 +108,7 @@ _METHOD_OPTIONS = (
 
 
 def class_wrapper(blueprint: ActorBlueprint, arrival: Arrival) -> type:
-    """Of the class of actors that a blueprint is of."""
+    """The wrapper of a blueprint's class."""
     user_class: Any = blueprint.cls
     code = shipped(blueprint, "actor class", user_class, arrival)
     body: dict[str, Any] = {"__module__": blueprint.module or "__main__", "__qualname__": blueprint.name, "__doc__": None}
@@ -120,12 +121,12 @@ def class_wrapper(blueprint: ActorBlueprint, arrival: Arrival) -> type:
     names = {name: body[name] for name in ("__module__", "__qualname__", "__doc__")}
     if user_class.__repr__ is not object.__repr__:
         body["__repr__"] = names["__repr__"] = _representation(code)
-    # Ray takes a class that has this attribute as it is, and learns the name from it and whether there is a `__repr__`.
+    # Ray uses a class with this attribute unchanged, and takes from it the name and whether there is a `__repr__`.
     body["__ray_actor_class__"] = type(blueprint.class_name, (), names)
     return type(blueprint.class_name, (), body)
 
 
-#: Methods that Python calls on the instance; the user's `__repr__` is called by the wrapper's.
+#: Methods that Python calls on the instance; the wrapper's `__repr__` calls the user's.
 _OF_THE_WRAPPER = frozenset({"__init__", "__repr__", "__getattr__", "__getattribute__", "__setattr__", "__delattr__", "__del__",
                              "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__eq__", "__hash__", "__bool__",
                              "__len__"})  # fmt: skip
@@ -219,7 +220,7 @@ def _common_methods() -> dict[str, Any]:
 
 def _representation(code: Shipped) -> Callable[[Any], str]:
     def __repr__(self: Any) -> str:  # noqa: N807
-        # Before the constructor has run, Ray asks what would be the user's object then.
+        # Ray asks before the constructor has run.
         instance = self.__dict__.get("mray_instance")
         return repr(code.target.__new__(code.target) if instance is None else instance)
 
@@ -228,7 +229,7 @@ def _representation(code: Shipped) -> Callable[[Any], str]:
 
 # ------------------------------------------------------------------------------- classes known by a handle
 def blueprint_of(handle: Any) -> ActorBlueprint:
-    """The blueprint from a handle of Ray's; for actors that this process knows by their name only."""
+    """A blueprint made from Ray's handle, for actors that this process knows by name only."""
     descriptor = handle._ray_actor_creation_function_descriptor
     returns, generators = handle._ray_method_num_returns, handle._ray_method_is_generator
     specs: dict[str, ActorMethodSpec] = {}
