@@ -1,10 +1,10 @@
-"""Spans as a trace file of Chrome, which https://ui.perfetto.dev and ``chrome://tracing`` open. Pure, but for `save`.
+"""Spans as a Chrome trace file, which https://ui.perfetto.dev and ``chrome://tracing`` open. Pure, except `save`.
 
-    process  ─▶ a group of rows              span    ─▶ a slice (X), coloured by its kind
-    track    ─▶ a row                        message ─▶ an arrow from the writer's slice to each reader's (s, f),
-                                                        and a slice on a row of the edge while it is on its way (b, e)
+  process  ─▶ a group of rows              span    ─▶ a slice (X), coloured by its kind
+  track    ─▶ a row                        message ─▶ an arrow from the writer's slice to each reader's (s, f),
+                                                      and a slice on a row of the edge while it is on its way (b, e)
 
-Times are microseconds of CLOCK_MONOTONIC. An arrow is drawn only when both of its ends were recorded.
+Times are microseconds of CLOCK_MONOTONIC. An arrow is drawn only if both of its ends were recorded.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from mray._trace.kinds import (
 )
 from mray._trace.span import Span
 
-#: Kind -> the name of a colour that Chrome knows; Perfetto chooses its own, by name.
+#: Chrome's colour names by kind; Perfetto chooses its own, by name.
 COLOURS = {
     COMPUTE: "thread_state_running",
     EXECUTE: "rail_animation",
@@ -63,7 +63,7 @@ _READS = frozenset({DESERIALIZE, RECEIVE})
 class Recording:
     """The record of one process: of a graph, or (`graph` is empty) of calls."""
 
-    #: 0 for what is no process.
+    #: 0 for a recording that is of no process.
     pid: int
     #: The name of the process: ``Worker(0123abcd)``, ``driver``.
     name: str
@@ -76,32 +76,32 @@ class Recording:
 
 @dataclass
 class Trace:
-    """Everything that goes into one file."""
+    """The contents of one file."""
 
     recordings: list[Recording] = field(default_factory=list)
-    #: Events of other profilers, as they are, but for their times.
+    #: Events of other profilers, with times of `clock`.
     foreign: list[dict[str, Any]] = field(default_factory=list)
-    #: Further facts about the file.
+    #: Further metadata of the file.
     facts: dict[str, Any] = field(default_factory=dict)
 
     def events(self) -> list[dict[str, Any]]:
-        """The events, those that name processes and rows first."""
+        """All events, first those that name processes and rows."""
         return _Builder(self).build()
 
     def save(self, path: str | os.PathLike[str], *, bare: bool = False) -> None:
-        """Write the file, at once or not at all. `bare`: the list of events alone, as Ray does."""
+        """Write the file atomically. `bare`: only the list of events, as Ray does."""
         events = self.events()
         document: Any = events if bare else {"traceEvents": events, "displayTimeUnit": "ns", "otherData": self.metadata()}
         write_json(path, document)
 
     def metadata(self) -> dict[str, Any]:
-        """Facts about the file: its clock, missing processes, dropped spans."""
+        """The file's clock, missing processes and dropped spans."""
         dropped = {f"{each.name} (pid {each.pid})": each.dropped for each in self.recordings if each.dropped}
         return {"clock": "CLOCK_MONOTONIC, microseconds; the same for all processes of this machine", "dropped": dropped, **self.facts}
 
 
 def write_json(path: str | os.PathLike[str], document: Any) -> None:
-    """Write a file of JSON beside where it shall be, then move it there: nobody finds half of one."""
+    """Write a JSON file atomically, by renaming a temporary one."""
     path = os.fspath(path)
     fd, name = tempfile.mkstemp(dir=os.path.dirname(path) or ".", prefix=".mray-trace-")
     try:
@@ -126,13 +126,13 @@ class Message(NamedTuple):
 
     @property
     def left(self) -> int:
-        """When it left, at the latest: a reader may come while the writer still rings for others."""
+        """When it left, at the latest: a reader may begin while the writer still rings others."""
         write, read = self.write[1], self.read[1]
         return max(write.begin, min(write.end, read.begin))
 
 
 def messages(recordings: Iterable[Recording]) -> Iterator[Message]:
-    """Every message whose two ends were recorded, once for each reader."""
+    """Every message whose write and read were recorded, once for each reader."""
     graphs = [each for each in recordings if each.graph]
     written: dict[tuple[str, int | str, int], tuple[int, Span]] = {}
     for each in graphs:
@@ -151,7 +151,7 @@ class _Builder:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self._events: list[dict[str, Any]] = []
-        #: (pid, track) -> the row's number.
+        #: Row numbers by (pid, track).
         self._rows: dict[tuple[int, str], int] = {}
 
     def build(self) -> list[dict[str, Any]]:
@@ -206,7 +206,7 @@ class _Builder:
         )
 
     def _messages(self) -> None:
-        """Arrows, and what is on its way, of every message whose two ends are there."""
+        """An arrow and the time on its way for every message whose write and read were recorded."""
         for message in messages(self._trace.recordings):
             key, (writer, write), (reader, read) = message.key, message.write, message.read
             self._arrow(key, "message", (writer, write, message.left), (reader, read, max(read.begin, message.left)))
@@ -223,7 +223,7 @@ class _Builder:
             self._events.append({**event, "bp": "e"} if phase == "f" else event)
 
     def _calls(self) -> None:
-        """From who submits a call to who runs it, and how long it queues in between."""
+        """An arrow from the submission of each call to its run, and the time in the queue."""
         submitted: dict[int | str, tuple[int, Span]] = {}
         for each in self._trace.recordings:
             submitted.update({span.place: (each.pid, span) for span in each.spans if span.kind == SUBMIT and span.place})
@@ -233,7 +233,7 @@ class _Builder:
                 if found is None:
                     continue
                 pid, submit = found
-                # A call may begin before the caller is done with submitting it.
+                # A call may begin before the caller has finished submitting it.
                 left = min(submit.end, span.begin)
                 key = f"call/{span.place}"
                 self._arrow(key, "call", (pid, submit, left), (each.pid, span, span.begin))
@@ -247,7 +247,7 @@ def _named(what: str, pid: int, row: int, **said: Any) -> dict[str, Any]:
 
 
 def spans_by_track(recordings: Iterable[Recording]) -> dict[tuple[int, str], list[Span]]:
-    """(pid, track) -> its spans in the order of their beginnings, outer ones first."""
+    """Spans by (pid, track), in the order of their beginnings, outer ones first."""
     tracks: dict[tuple[int, str], list[Span]] = {}
     for each in recordings:
         for span in each.spans:

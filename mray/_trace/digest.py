@@ -1,7 +1,7 @@
-"""Numbers out of spans: percentiles for each step and edge of a graph, and who holds the others up. Pure.
+"""Statistics of spans: percentiles for each step and edge of a graph, and the bottleneck. Pure.
 
-wait(n) of a step: since it began to wait for what it needs, until the last of it was there
-transfer(n) of an edge: since the writer had published message n, until the reader took it
+wait(n) of a step: from the start of waiting for its inputs until the last one arrived
+transfer(n) of an edge: from the publication of message n until the reader took it
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from mray._trace.span import Span
 
 #: A process that computes or moves values for less than this share of the time is no bottleneck.
 LEAST_BUSY = 0.05
-#: The work of a communicator, as the kind that it is counted with.
+#: The work of a communicator, as the kind that it counts as.
 _SAME = {RECEIVE: DESERIALIZE, TRANSFER: SERIALIZE}
 
 
 def distribution(what: str, nanoseconds: Sequence[int]) -> dict[str, float]:
-    """``what_p50``, ``what_p99`` and ``what_total`` in seconds; nothing when nothing was measured."""
+    """``what_p50``, ``what_p99`` and ``what_total`` in seconds; empty without measurements."""
     if not nanoseconds:
         return {}
     ordered = sorted(nanoseconds)
@@ -45,9 +45,9 @@ class Digest:
 
     def __init__(self, sheets: Mapping[str, Sequence[Span]], seconds: float) -> None:
         self.seconds = seconds
-        #: By kind, by step or channel, and by endpoint where that is a reader.
+        #: By kind, by step or channel, and by endpoint if that is a reader.
         self._spans: dict[tuple[str, int, str], list[Span]] = {}
-        #: endpoint -> nanoseconds in which it did something.
+        #: Busy nanoseconds by endpoint.
         self.busy: dict[str, int] = {}
         for endpoint, spans in sheets.items():
             for span in spans:
@@ -61,18 +61,14 @@ class Digest:
         return [span for reader in readers for span in self._spans.get((kind, place, reader), ())]
 
     def step(self, index: int, inlets: Iterable[tuple[int, str]]) -> dict[str, float]:
-        """``count`` of a step, its ``compute_...``, and its ``wait_...`` for what comes by `inlets`: (channel, endpoint) each.
-
-        See `distribution`.
-        """
+        """``count`` of a step, its ``compute_...``, and its ``wait_...`` for `inlets`, each (channel, endpoint). See `distribution`."""
         computes = self._of(COMPUTE, index)
         waits = [span for channel, endpoint in inlets for span in self._of(READ_WAIT, channel, [endpoint])]
         return {"count": len(computes), **distribution("compute", _durations(computes)), **distribution("wait", _durations(waits))}
 
     def edge(self, channel: int, readers: Sequence[str]) -> dict[str, float]:
-        """``count`` of a channel's messages and the ``bytes`` of all of them together, each counted once; and the distributions of
-
-        ``wait`` of its readers, ``room`` (its writer waits for them), ``serialize``, ``transfer`` and ``deserialize``.
+        """``count`` of a channel's messages and their total ``bytes``, each counted once; and the distributions of ``wait`` of its readers,
+        ``room`` (its writer waits for them), ``serialize``, ``transfer`` and ``deserialize``.
         """
         writes, reads = self._of(SERIALIZE, channel), self._of(DESERIALIZE, channel, readers)
         sent = {span.number: span.end for span in writes}
@@ -91,10 +87,10 @@ class Digest:
         return sum(_durations(self._of(COMPUTE, index)))
 
     def utilization(self, endpoint: str) -> float:
-        """Share of the profile's time in which an endpoint computed, serialized or deserialized."""
+        """The share of the profile's time in which an endpoint computed, serialized or deserialized."""
         return self.busy.get(endpoint, 0) * 1e-9 / self.seconds if self.seconds > 0 else 0.0
 
     def busiest(self, endpoints: Iterable[str]) -> str | None:
-        """The endpoint that is busy for the largest share of the time: the others cannot be faster than it. None: nobody is busy."""
+        """The endpoint with the highest utilization, which limits the others; None if it is below `LEAST_BUSY`."""
         best = max(endpoints, key=self.utilization, default=None)
         return best if best is not None and self.utilization(best) >= LEAST_BUSY else None

@@ -1,6 +1,6 @@
-"""Ranges for NVIDIA's tools, through the package ``nvtx``: what Nsight Systems shows of a graph's loop.
+"""Ranges for NVIDIA's tools, through the package ``nvtx``: a graph's loop in Nsight Systems.
 
-In an actor's main thread, for `mray._graph.watch.probes.RangeProbe`. A domain of its own, with colours by kind.
+In an actor's main thread, for `mray._graph.watch.probes.RangeProbe`, in a separate domain with colours by kind.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ COLOURS = {COMPUTE: "green", DESERIALIZE: "blue", SERIALIZE: "orange", READ_WAIT
 
 
 def nvtx_domain() -> Any:
-    """The domain. ImportError that says what to install when ``nvtx`` is missing."""
+    """The domain. Raises ImportError with installation advice if ``nvtx`` is missing."""
     try:
         import nvtx  # noqa: PLC0415
     except ImportError as error:
@@ -23,11 +23,11 @@ def nvtx_domain() -> Any:
 
 
 class NvtxRanges:
-    """The ranges of one program in a domain, of which there may be a pretended one."""
+    """The ranges of one program in a domain, which tests may replace."""
 
     def __init__(self, domain: Any) -> None:
         self._domain = domain
-        #: Made once: (kind, name) -> what the tool is told.
+        #: Cached event attributes by (kind, name).
         self._attributes: dict[tuple[str, str], Any] = {}
 
     def _of(self, kind: str, name: str) -> Any:

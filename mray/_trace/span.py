@@ -1,7 +1,6 @@
-"""One span, and where a process keeps them until somebody asks.
+"""Spans, and the buffers in which a process stores them.
 
-Any process. A `Buffer` is filled by the thread that it belongs to and read by any: appending to a list and copying one are single steps of
-the interpreter.
+A `Buffer` is filled by its own thread and read by any: appending to a list and copying one are atomic in the interpreter.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from mray._common.process_local import ProcessLocal
 #: Nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share.
 clock = monotonic_ns
 
-#: Spans that one buffer keeps at most; about 150 bytes each.
+#: The most spans of one buffer, about 150 bytes each.
 MOST_SPANS = 250_000
 
-#: The end of the name of a call that is not over.
+#: The suffix of the name of a running call.
 RUNNING = " (still running)"
 
 
 class Span(NamedTuple):
-    """The record, in this order; the buffers have plain tuples of it."""
+    """The fields of a span, which buffers hold as plain tuples."""
 
     kind: str
     #: Nanoseconds of `clock`.
@@ -33,9 +32,9 @@ class Span(NamedTuple):
     track: str
     #: Its name: ``Worker.forward``, ``the edge from ... to ...``.
     name: str
-    #: Which step (COMPUTE), or which channel; -1: none. Of a call: its task's id in hex digits.
+    #: The step (COMPUTE) or the channel; -1: none. Of a call: its task's id in hexadecimal.
     place: int | str = -1
-    #: The number of the message in its channel, as both ends count; -1: none.
+    #: The number of the message in its channel, as both endpoints count; -1: none.
     number: int = -1
     #: Bytes of the message.
     size: int = 0
@@ -43,7 +42,7 @@ class Span(NamedTuple):
 
 
 class Buffer:
-    """Spans in the order of their ends; what does not fit is counted."""
+    """Spans in the order of their ends; those that do not fit are counted."""
 
     __slots__ = ("begun", "dropped", "limit", "spans")
 
@@ -54,21 +53,21 @@ class Buffer:
         self.begun = clock()
 
     def add(self, span: tuple[Any, ...]) -> None:
-        """Keep a span (the fields of a `Span`)."""
+        """Store a span (the fields of a `Span`)."""
         if len(self.spans) < self.limit:
             self.spans.append(span)
         else:
             self.dropped += 1
 
     def sheet(self) -> dict[str, Any]:
-        """Its spans, as builtin values. Any thread."""
+        """The spans, as builtin values. Any thread."""
         return {"begun": self.begun, "taken": clock(), "spans": self.spans.copy(), "dropped": self.dropped}
 
 
 class SpanBuffers:
-    """The buffers of one process: of its calls, and of graphs that are or were profiled, the latest few."""
+    """The buffers of one process: of its calls, and of the last graphs that are or were profiled."""
 
-    #: Graphs whose spans are kept after their profile has ended.
+    #: Graphs whose spans are retained after their profile has ended.
     MOST = 8
 
     def __init__(self) -> None:

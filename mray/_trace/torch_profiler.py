@@ -1,7 +1,7 @@
 """The torch profiler in a process that runs a program.
 
-In the main thread, which is the one that it watches. Either for as long as a graph lives (RAY_CGRAPH_ENABLE_TORCH_PROFILING), with a file
-of its own at the end; or for one profile, which takes the events over. One of the two at a time: torch has one profiler.
+In the main thread, which it watches. Either during the life of a graph (RAY_CGRAPH_ENABLE_TORCH_PROFILING), with a file at the end; or
+for one profile, which takes the events over. Only one of the two at a time: torch has one profiler.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from mray._common.clock import time_ns
 from mray._common.kept import io, os, socket
 from mray._trace.span import clock
 
-#: Where traces go, under the working directory of who compiled the graph.
+#: The folder of traces, in the working directory of the process that compiled the graph.
 FOLDER = "compiled_graph_torch_profiles"
-#: An event of this name says what the clock was when it happened: times of torch's traces count from somewhere else.
+#: The name of such an event ends with the clock's value at that time: times in torch's traces have another origin.
 _MARK = "mray clock "
-#: So many of them: each comes a little later than it says, the first one most.
+#: The number of marks: each is a little late, the first one most.
 MARKS = 5
 
-#: The profiler that runs.
+#: The running profiler.
 _running: TorchProfiler | None = None
 
 
 class TorchProfiler:
-    """One run of it."""
+    """One run of torch's profiler."""
 
     def __init__(self) -> None:
         self._profiler: Any = None
 
     def start(self) -> str:
-        """Begin; in words why not, or ""."""
+        """Begin. Returns why it cannot, or ""."""
         global _running
         if _running is not None:
             return "it runs already"
@@ -62,7 +62,7 @@ class TorchProfiler:
         return profiler
 
     def stop(self) -> list[dict[str, Any]]:
-        """End: its events, with the times of `clock`; none if it does not run."""
+        """End. Returns the events with the times of `clock`; none if it does not run."""
         profiler = self._end()
         if profiler is None:
             return []
@@ -76,7 +76,9 @@ class TorchProfiler:
             os.unlink(path)
 
     def save(self, folder: str) -> str:
-        """End, and write ``<host>_<pid>.<time>.pt.trace.json``, named as by torch's own handler; where it is, or "" if it does not run."""
+        """End, and write ``<host>_<pid>.<time>.pt.trace.json``, named as by torch's own handler. Returns its path, or "" if it does not
+        run.
+        """
         profiler = self._end()
         if profiler is None:
             return ""
@@ -94,7 +96,7 @@ class TorchProfiler:
 
 
 def on_our_clock(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The events of a trace of torch with the times of `clock`; none of them if the trace has no mark of it."""
+    """The events of a torch trace with the times of `clock`; none if the trace has no mark."""
     marks = [each for each in events if str(each.get("name", "")).startswith(_MARK) and "ts" in each]
     if not marks:
         return []
@@ -102,13 +104,13 @@ def on_our_clock(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     moved = []
     for each in events:
         if each in marks or (each.get("ph") == "M" and each.get("name") in ("process_name", "process_sort_index", "process_labels")):
-            continue  # the process has its name
+            continue  # the trace names the process
         moved.append({**each, "ts": float(each["ts"]) + shift} if "ts" in each else each)
     return moved
 
 
 class TorchRanges:
-    """Ranges in what the torch profiler shows, for `mray._graph.watch.probes.RangeProbe`; it has none that outlive others."""
+    """Ranges in the torch profiler, for `mray._graph.watch.probes.RangeProbe`; it supports none that overlap."""
 
     def __init__(self) -> None:
         import torch  # noqa: PLC0415

@@ -1,14 +1,14 @@
-"""The concurrency groups of an actor that runs several calls at once: where and when each call runs.
+"""The concurrency groups of an actor that runs several calls concurrently: where and when each call runs.
 
-    reading thread                                   executors
-    CALL ── by its concurrency group ──▶ ThreadGroupExecutor: at most n threads, a queue before them
-    CANCEL ── by task id ─────────────▶ LoopGroupExecutor: at most n coroutines in an event loop; the default group has the main thread's
+  reading thread                                   executors
+  CALL ── by its concurrency group ──▶ ThreadGroupExecutor: at most n threads, a queue before them
+  CANCEL ── by task id ─────────────▶ LoopGroupExecutor: at most n coroutines in an event loop; the default group has the main thread's
 
-An async actor has loops (its sync methods run in them too), any other one has threads. Each group has an executor of its own, so that a
-group whose calls all wait holds up no other. An actor that runs one call after the other has no group executor: its calls go
-through the inbox of the main thread (`mray._runtime.worker.worker`), which also serves graphs and all other messages.
+An async actor has loops (in which its sync methods run too), any other one has threads. Each group has its own executor, so that a group
+whose calls all wait does not block another. An actor that runs one call at a time has none: its calls go through the inbox of the main
+thread (`mray._runtime.worker.worker`), which also serves graphs and all other messages.
 
-In a worker that is an actor. The executor runs and answers calls; a group executor only decides where and when.
+The executor runs and answers calls; a group executor only decides where and when.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class ConcurrencyGroups:
         self.is_async = False
         #: None: no groups, calls go through the inbox.
         self._executors: dict[str, GroupExecutor] | None = None
-        #: Calls that run, by task id. Each is changed by the thread that runs it alone.
+        #: Running calls, by task id. Only the thread that runs a call changes it.
         self.running: dict[bytes, GroupCall] = {}
-        #: The loop of the default group, of an async actor.
+        #: The event loop of an async actor's default group.
         self.main: MainLoop | None = None
         self._ending = False
         #: Whether the constructor has returned.
@@ -69,11 +69,11 @@ class ConcurrencyGroups:
     # ------------------------------------------------------------------------------------ beginning
     @property
     def exist(self) -> bool:
-        """Whether calls run beside each other in this actor."""
+        """Whether this actor runs calls concurrently."""
         return self._executors is not None
 
     def prepare(self, spec: dict[str, Any]) -> Callable[..., None] | None:
-        """Make the groups of an actor that has any, before its constructor runs. Returns the function that runs the constructor."""
+        """Create the groups of an actor, if any, before its constructor runs. Returns the function that runs the constructor."""
         concurrency: Concurrency | None = spec.get("concurrency")
         if concurrency is None:
             return None
@@ -103,13 +103,13 @@ class ConcurrencyGroups:
         return self._construct
 
     def rest(self) -> None:
-        """The main thread is about to sleep: show that, and what the calls have written."""
+        """Before the main thread sleeps: show the idle title, and flush output."""
         if not self.running:
             self.executor.idle_title()
         flush_output()
 
     def _construct(self, constructor: Callable[..., Any], args: Any, kwargs: Any) -> None:
-        """Run the constructor: of an async actor inside its loop."""
+        """Run the constructor, of an async actor inside its loop."""
         if self.main is None:
             constructor(*args, **kwargs)
         else:
@@ -137,7 +137,7 @@ class ConcurrencyGroups:
         executors = self._executors
         assert executors is not None
         if self._ending:
-            return  # the call fails with the actor's death, which is reported at once
+            return  # the call fails with the actor's death, which is about to be reported
         call = read(MethodInvocation, fields)
         group = "" if call.options is None else call.options.get("group", "")
         group_executor = executors.get(group)
@@ -168,7 +168,7 @@ class ConcurrencyGroups:
 
     # ------------------------------------------------------------------------------------ calls run
     def begin(self, group_executor: GroupExecutor, arrival: Arrival, kind: type[_Call]) -> _Call:
-        """Record a call that begins. The group's thread."""
+        """Record a starting call. The group's thread."""
         connection, call = arrival
         executor = self.executor
         name = executor.name_of(call, executor.actor.prefix + call.method)
@@ -177,7 +177,7 @@ class ConcurrencyGroups:
         return running
 
     def end(self, running: GroupCall) -> None:
-        """Record a call that was answered. The group's thread."""
+        """Record an answered call. The group's thread."""
         main = self.main_thread
         del self.running[running.task_id]
         if not self.running and self.main is None:  # else before the main thread sleeps
@@ -200,7 +200,7 @@ class ConcurrencyGroups:
 
     # ------------------------------------------------------------------------------------ ending
     def leave(self, kind: str, text: str) -> None:
-        """End the actor. No call begins any more, except those that had come when its last handle was dropped. Any thread."""
+        """End the actor. No more calls begin, except those that had arrived when its last handle was dropped. Any thread."""
         self._ending = True
         self.executor.end = None
         if kind != m.CAUSE_SCOPE:
@@ -211,7 +211,7 @@ class ConcurrencyGroups:
         self.client.reactor.wake()
 
     def finish(self, kind: str) -> None:
-        """Wait for running calls and, unless the actor has ended itself, for queued ones. Main thread."""
+        """Wait for running calls and, if the last handle was dropped, for queued ones. Main thread."""
         if self._executors is None:
             return
         if kind == m.CAUSE_SCOPE:
@@ -221,12 +221,12 @@ class ConcurrencyGroups:
         self._wait(lambda: not self.running)
 
     def drop_all(self) -> None:
-        """Drop calls that have not begun. Any thread."""
+        """Drop queued calls. Any thread."""
         for group_executor in (self._executors or {}).values():
             group_executor.drop_all()
 
     def queued(self) -> int:
-        """The number of calls that have come and not begun. Any thread."""
+        """The number of queued calls. Any thread."""
         return sum(group_executor.queued for group_executor in (self._executors or {}).values())
 
     def _wait(self, done: Callable[[], bool]) -> None:
@@ -236,14 +236,14 @@ class ConcurrencyGroups:
             self.client.reactor.wait_until(done)
 
     def let_go(self) -> None:
-        """Let go of what the actor's calls have left behind: all have ended, and it goes. Main thread."""
+        """Release what the actor's finished calls have left behind, before the actor ends. Main thread."""
         for group_executor in (self._executors or {}).values():
             group_executor.let_go()
 
     def terminate(self) -> bool:
-        """Handle SIGTERM: as `exit_actor`, with another cause. False where no calls run beside each other (yet).
+        """Handle SIGTERM: as `exit_actor`, with another cause. False where no calls run concurrently (yet).
 
-        Main thread, between any two byte codes, and so perhaps with a group's lock.
+        Main thread, between any two byte codes, and so perhaps with a group's lock held.
         """
         if not self._is_made:
             return False

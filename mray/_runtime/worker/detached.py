@@ -1,9 +1,10 @@
-"""The constructor's arguments of a detached actor: they belong to the actor, since its creator may be gone when it is started again.
+"""The constructor's arguments of a detached actor: the actor owns them, because its creator may have exited when it restarts.
 
-In the creator. Refs among the constructor's arguments are replaced by their values, and arguments that are too large for a message lie in
-an object whose owner is the actor: its name carries the actor's id, the node removes it when the actor is dead for good. (It is not
-counted in `object_store_memory`, because no process has it.) The class travels as a pickle, which the node keeps with the rest of the spec.
-Only refs *inside* arguments stay with their owners, and raise OwnerDiedError when those are gone.
+In the creator. Refs among the arguments are replaced by their values, and arguments that are too large for a message lie in an object
+that the actor owns: its name carries the actor's id, and the node removes it when the actor is dead for good. (It does not count in
+`object_store_memory`, because no process has it.) The class travels as a pickle, which the node stores with the rest of the spec.
+
+Refs *inside* arguments stay with their owners, and raise OwnerDiedError after those have exited.
 """
 
 from __future__ import annotations
@@ -48,6 +49,6 @@ def pack_own(client: Client, call: Call, actor_id: bytes, args: Sequence[Any], k
 
 
 def discard_own(call: Call) -> None:
-    """Free the arguments: the actor was not created."""
+    """Free the arguments of an actor that was not created."""
     if call.form == m.SEGMENT:
         discard(call.payload[0])

@@ -1,4 +1,4 @@
-"""The devices of a worker's task or actor, by the variables that make them the only ones that libraries see.
+"""The devices of a worker's task or actor, by the variables that restrict libraries to them.
 
 On the worker's main thread, before user code runs.
 """
@@ -14,20 +14,20 @@ from mray._common.kept import os
 
 
 class Devices:
-    """The variables of one worker's devices. Those of accelerators are restored before the next task's are set."""
+    """The variables of one worker's devices. The variables of accelerators are restored before the next task's are set."""
 
     def __init__(self, assign: Callable[[str, str | None], None]) -> None:
-        """`assign` sets a variable of the process; None: it is not set any more."""
+        """`assign` sets a variable of the process, or removes it for None."""
         self._assign = assign
-        #: Variables of accelerators besides GPUs as they were before one of them was set here.
+        #: The previous values of variables of accelerators besides GPUs that were set here.
         self._before: dict[str, str | None] = {}
-        #: Whether this process is to find a daemon of the session's.
+        #: Whether this process is to use a daemon of the session.
         self._is_client = False
 
     def show(self, gpu_ids: Sequence[Any], accelerators: dict[str, list[int]], mps: tuple[str, str] = ("", "")) -> dict[str, list[str]]:
-        """Show these devices alone. Returns the ids of accelerators other than GPUs, by kind.
+        """Show only these devices. Returns the ids of accelerators other than GPUs, by kind.
 
-        `mps`: the folder of the daemon of MPS whose client this process is to be, and the uuid of the GPU there; or neither.
+        `mps`: the folder of the MPS daemon whose client this process is to be, and the uuid of the GPU there; or two empty strings.
         """
         pipe, uuid = mps
         if pipe or self._is_client:

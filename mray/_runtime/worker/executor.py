@@ -1,9 +1,9 @@
 """The executor: the part of a worker that calls user functions.
 
-On the worker's main thread, one call at a time, in the order of arrival, or in the thread of a concurrency group. All contact with user
-code is here, and in the parts of the executor::
+On the worker's main thread, one call at a time, in order of arrival, or in the thread of a concurrency group. Only the executor and its
+parts call user code::
 
-    call ──▶ Unpacker: code, arguments ──▶ RunningCall.begin: user code ──▶ Producers: items ──▶ Packer: results, errors ──▶ reply
+  call ──▶ Unpacker: code, arguments ──▶ RunningCall.begin: user code ──▶ Producers: items ──▶ Packer: results, errors ──▶ reply
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from mray._runtime.worker.stream_producer import Producers
 from mray._runtime.worker.unpacker import Unpacker
 from mray.exceptions import AsyncioActorExit, TaskCancelledError
 
-#: Calls with names of their own that are remembered.
+#: The number of calls with given names that are remembered.
 NAMED = 1000
-#: In the place of an actor that has gone, in a process that is about to.
+#: Replaces the instance of an ended actor, in a process that is about to exit.
 _GONE = object()
 
 
@@ -57,7 +57,7 @@ class Executor:
         self.packer = Packer(client, context, self.actor)
         self._run_deferred = client.reactor.run_deferred
         self._interrupts = interrupts
-        #: Calls of each function that ends the worker after so many (max_calls).
+        #: Calls of each function with `max_calls`, after which the worker ends.
         self._counts: dict[bytes, int] = {}
         self._process = process
         self._set_title = process.set_title
@@ -108,13 +108,13 @@ class Executor:
             result = None
             try:
                 outcome = running.outcome(error)
-            except KeyboardInterrupt as another:  # it came before interrupts were shut out
+            except KeyboardInterrupt as another:  # it arrived before interrupts were shut out
                 outcome = running.outcome(another)
             self._failed(running, outcome)
-            del outcome  # which has this frame, and that of the user's code
+            del outcome  # it refers to this frame, and to frames of user code
         else:
             if running.call.form or running.call.arguments is not None:
-                # The memory of a large argument goes back before the answer: the caller's next one finds it. (A loop sees to that itself.)
+                # A large argument is freed before the answer, so that its memory serves the caller's next one. (A loop does that itself.)
                 self._run_deferred()
             self._reply(running, result)
 
@@ -137,7 +137,7 @@ class Executor:
             self._reply(running, result)
 
     def run_at_once(self, running: LoopCall) -> None:
-        """As `run_in_loop`, outside of any task: a method that neither waits nor yields, and is over before anybody reads a title."""
+        """As `run_in_loop`, outside any task, for a method that neither waits nor yields and is too brief for a title."""
         try:
             result = running.begin(self.unpacker)
             running.end()
@@ -147,7 +147,7 @@ class Executor:
             self._reply(running, result)
 
     def name_of(self, call: Invocation, function: str) -> str:
-        """The name of a call: the one among its options, else its function's. Any thread that runs calls."""
+        """The name of a call: from its options, else its function's. Any thread that runs calls."""
         name = None if call.options is None else call.options.get("name")
         if not name:
             return function
@@ -161,14 +161,14 @@ class Executor:
             running.canceled = True
 
     def _is_last(self, function_id: bytes, most: int) -> bool:
-        """Count a call that is about to run; whether this process ends after it."""
+        """Count a call that is about to run; returns whether this process ends after it."""
         count = self._counts[function_id] = self._counts.get(function_id, 0) + 1
         return count >= most
 
     # ------------------------------------------------------------------------------------ answering
     def _answer(self, connection: Connection, message: tuple[Any, ...]) -> None:
-        """Send the answer of a call at once when no other call waits, else with the answers of others."""
-        if self._inbox or self.actor.has_groups:  # where there are groups, it is known there when others have ended
+        """Send a call's answer immediately if no other call waits, else with other answers."""
+        if self._inbox or self.actor.has_groups:  # concurrency groups send it when their calls have ended
             connection.post(message)
         else:
             connection.send(message)
@@ -202,7 +202,7 @@ class Executor:
         self._answer(connection, (m.REPLIES, task_id, values))
 
     def _failed(self, running: RunningCall, error: BaseException, may_repeat: bool = True) -> None:
-        """Answer with the error, or have the caller repeat the call, or end the worker."""
+        """Answer with the error, ask the caller to repeat the call, or end the worker."""
         if isinstance(error, ProcessEnded):
             raise error
         connection, task_id, name = running.connection, running.task_id, running.name
@@ -222,15 +222,15 @@ class Executor:
             cancelled = TaskCancelledError(TaskID(task_id))
             cancelled.__context__ = error.error
             wrapped = self.packer.wrapped(cancelled, name)
-        elif isinstance(error, TaskCancelledError):  # of this call itself, or of another one, that its code has read
+        elif isinstance(error, TaskCancelledError):  # of this call itself, or of another call's result that its code has read
             wrapped = error if from_user(error.__traceback__) is None else self.packer.wrapped(error, name)
         else:
             lost = self.client.tensors.why_lost(running.awaited) if running.awaited else None
-            if lost is not None:  # it may come of undefined contents
+            if lost is not None:  # undefined contents may have caused the error
                 error = DependencyError(lost)
             try:
                 retried = may_repeat and self.packer.is_retried(running, error)
-            except Exception as unclear:  # an exception class of the user's that cannot be unpickled here, say: the error is its context
+            except Exception as unclear:  # for example the user's exception class cannot be unpickled here: the error is its context
                 error, retried = unclear, False
             if retried:
                 self.packer.settle()
@@ -245,16 +245,16 @@ class Executor:
         """Set the exit status of an actor whose code has raised SystemExit. Returns (cause kind, text)."""
         self.end = cause = cause_of(error, name)
         self.status = exit_status(error)
-        error.__traceback__ = None  # with the frames of code that is to let go of the actor
+        error.__traceback__ = None  # it refers to frames that hold the actor
         return cause
 
     # ------------------------------------------------------------------------------------ becoming an actor
     def become(
         self, actor_id: bytes, spec: dict[str, Any], incarnation: int, prepare: Callable[[dict[str, Any]], Callable[..., None] | None]
     ) -> bytes | None:
-        """ACTOR_START: run the constructor. Returns the pickled error when it failed.
+        """ACTOR_START: run the constructor. Returns the pickled error if it failed.
 
-        `prepare` is called before it, and returns the function that runs it; None for a plain call in this thread.
+        `prepare` is called first, and returns the function that runs the constructor; None for a plain call in this thread.
         """
         context = self.context
         # POINT becomes actor
@@ -277,7 +277,7 @@ class Executor:
             except Exception as error:
                 raise import_error(error, spec["class_name"], actor=True) from None
             self.actor.cls = cls
-            # Of an async actor Ray says what the class was defined in, too.
+            # For an async actor Ray's name includes the scope in which the class was defined.
             is_async = bool(spec.get("concurrency")) and spec["concurrency"][0]
             self.actor.qualified_prefix = f"{cls.__module__}.{spec['class_name'] if is_async else own}."
             running.function_name = f"{cls.__module__}.{name}"
@@ -306,7 +306,7 @@ class Executor:
             return pickle_error(wrapped)
         finally:
             context.running = None
-        if self.actor.instance is None:  # it has ended before there was one
+        if self.actor.instance is None:  # the actor ended before it had an instance
             return None
         default = object.__repr__(self.actor.instance)
         shown = self.actor.repr_now()
@@ -316,7 +316,7 @@ class Executor:
         return None
 
     def _show(self, name: str) -> None:
-        """Have the driver show output under this name from now on: a task's, a class's, then the actor's own repr."""
+        """Make the driver show later output under this name: a task's, a class's, then the actor's own repr."""
         if name == self.shown:
             return
         self.shown = name
@@ -327,7 +327,7 @@ class Executor:
         self._set_title(short_name(self.context.class_name or "") or IDLE_TITLE)
 
     def shut_down_instance(self) -> None:
-        """Graceful end of an actor: its own ``__ray_shutdown__`` first."""
+        """Call the actor's own ``__ray_shutdown__``, within the time limit for a graceful end."""
         hook = getattr(self.actor.instance, "__ray_shutdown__", None)
         if hook is None:
             return
@@ -338,12 +338,12 @@ class Executor:
         self._process.set_alarm(0)
 
     def become_fork(self) -> None:
-        """In a process that user code has forked in a call: it ends where this one would answer."""
+        """In a process that user code has forked in a call: exit instead of answering."""
         self.end = (m.CAUSE_EXIT, "")
         self._reply = self._failed = end_fork  # type: ignore[method-assign, assignment]
 
     def let_go(self) -> None:
-        """Nothing of the user's runs here any more: the actor goes, and the functions of tasks."""
+        """Release the actor and the functions of tasks: no more user code runs here."""
         self.actor.instance = _GONE if self.actor.instance is not None else None
         self.actor.cls = object
         self.context.running = None
@@ -351,7 +351,7 @@ class Executor:
 
 
 def end_fork(_running: RunningCall | None, outcome: Any, _may_repeat: bool = True) -> NoReturn:
-    """End a process that user code has forked and that would answer the call, as Python ends one: with this value or error."""
+    """End a process that user code has forked in a call as Python ends one, with this value or error."""
     status = 0
     if isinstance(outcome, SystemExit):
         status = exit_status(outcome)

@@ -1,7 +1,7 @@
-"""Exits of a worker that its own code causes, `exit_actor` and `SystemExit` of any other origin, or SIGTERM.
+"""Exits of a worker that its own code causes, by `exit_actor` or another `SystemExit`, or SIGTERM.
 
-In a worker. Of an actor, status 0 is an intended end, and final; any other is a death, after which restarts and retries apply. Both end in
-order: running calls end, then the user's hooks run, and the user's objects go (`mray._runtime.worker.finalizing`).
+Status 0 of an actor is an intended and final end; any other status is a death, after which restarts and retries apply. Both are orderly:
+running calls end, then the user's hooks run, and the user's objects are released (`mray._runtime.worker.finalizing`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mray._common.causes import EXIT_ACTOR
 
 
 class ExitActor(SystemExit):
-    """Raised by `exit_actor`: the actor ends. A user's ``except SystemExit`` does not stop it."""
+    """Raised by `exit_actor`: the actor ends, even if user code catches this."""
 
 
 class Terminated(SystemExit):
@@ -30,7 +30,7 @@ EXITED = (m.CAUSE_EXIT, EXIT_ACTOR)
 
 
 def exit_status(error: SystemExit) -> int:
-    """The exit status for this exception; of larger numbers the system takes the last eight bits."""
+    """The exit status for this exception, of which the system takes the last eight bits."""
     return error.code & 0xFF if isinstance(error.code, int) else 0 if error.code is None else 1
 
 
@@ -44,7 +44,7 @@ def cause_of(error: SystemExit, name: str) -> tuple[str, str]:
 
 
 def flush_output() -> None:
-    """Flush stdout and stderr, lines without an end too: the process may be killed while it is idle."""
+    """Flush stdout and stderr, including incomplete lines: the process may be killed while it is idle."""
     try:
         sys.stdout.flush()
         sys.stderr.flush()

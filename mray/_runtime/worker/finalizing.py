@@ -1,16 +1,16 @@
-"""The end of user code in a worker that ends in order, as at the end of any Python process: its objects go, and its files are flushed.
+"""The orderly end of user code in a worker, as at the end of any Python process: objects are released and files flushed.
 
-Main thread. A worker ends by `os._exit`, so that neither native libraries nor threads have a say in that. Before, the user's objects go as
-they would if Python itself ended:
+Main thread. A worker ends by `os._exit`, so that neither native libraries nor threads interfere. Before, the user's objects are released
+as if Python itself ended:
 
-    the actor goes        its `__del__`, its files, `finally` of its generators and of coroutines that still run
-    exit handlers run     `atexit`, `weakref.finalize`
-    garbage, functions    with their variables, which are those of the program that defined them
-    modules of the user   those that came into this process with user code, unless threads still run such code
-    files                 whatever refers to them is flushed and closed
+  the actor             its `__del__`, its files, `finally` of its generators and of coroutines that still run
+  exit handlers         `atexit`, `weakref.finalize`
+  garbage, functions    with their variables, which are those of the program that defined them
+  the user's modules    loaded into this process by user code, unless threads still run such code
+  files                 all that still have references are flushed and closed
 
-Rejected: to have Python itself finalize the process. It waits for every thread that is no daemon: on Ray an actor with such a thread stays
-for ever. And it runs the destructors of native libraries, some of which crash beside threads of their own.
+Rejected: finalizing by Python itself. It waits for every non-daemon thread: on Ray an actor with such a thread stays forever. And it
+runs the destructors of native libraries, some of which crash while their own threads run.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _RUNTIME = (_PACKAGE, os.path.dirname(os.__file__) + os.sep, "<frozen ")
 
 
 def finalize(known: Collection[str]) -> None:
-    """Let go of all that user code has left in this process; `known`: the names of modules that are not the user's."""
-    _flush(_files())  # of garbage in a circle, a file may go before what is to be written to it
+    """Release all that user code has left in this process; `known`: the names of modules that are not the user's."""
+    _flush(_files())  # in cyclic garbage, a file may be collected before a buffer that writes to it
     gc.collect()
     with uncollected:
         is_busy = any(_runs_user_code(frame) for thread, frame in sys._current_frames().items() if thread != threading.get_ident())
@@ -48,26 +48,26 @@ def finalize(known: Collection[str]) -> None:
 
 
 def end_children() -> None:
-    """End the processes of `multiprocessing` that its exit handler would wait for, however long they take."""
+    """Kill the processes of `multiprocessing`, for which its exit handler would wait without limit."""
     multiprocessing = sys.modules.get("multiprocessing")
     for child in () if multiprocessing is None else multiprocessing.active_children():
         child.kill()
 
 
 def close_tasks(loop: Any) -> None:
-    """Close the coroutines that still run in an event loop of asyncio: their ``finally`` clauses run."""
+    """Close the coroutines that still run in an asyncio event loop, which runs their ``finally`` clauses."""
     for task in sys.modules["asyncio"].all_tasks(loop):
         task._log_destroy_pending = False  # noqa: SLF001  (asyncio's)
         try:
             task.get_coro().close()
-        except ValueError:  # it runs at the moment, in another thread
+        except ValueError:  # it is running, in another thread
             pass
         except BaseException:
             sys.excepthook(*sys.exc_info())
 
 
 def _runs_user_code(frame: FrameType) -> bool:
-    """Whether a thread runs code of the user's, or may: one that leaves a generator at this moment hides the frames outside of it."""
+    """Whether a thread runs user code, or may: one that is leaving a generator hides the outer frames."""
     each: FrameType | None = frame
     while each is not None:
         if kind_of(each) == USERS:
@@ -77,15 +77,15 @@ def _runs_user_code(frame: FrameType) -> bool:
 
 
 def _is_of_program(module: Any) -> bool:
-    """Whether a module is of the program, and not of a library."""
+    """Whether a module belongs to the program, and not to a library."""
     if not issubclass(type(module), ModuleType):
         return False
-    path = object.__getattribute__(module, "__dict__").get("__file__")  # a lazy module is not to be loaded now
+    path = object.__getattribute__(module, "__dict__").get("__file__")  # avoids loading a lazy module
     return isinstance(path, str) and path.endswith(".py") and not path.startswith(_RUNTIME) and "-packages" not in path
 
 
 def _clear(modules: list[ModuleType]) -> None:
-    """Drop what these modules refer to, in Python's order: first the private names, and what makes functions work never."""
+    """Clear the variables of these modules in Python's order, private names first; dunder names stay, because functions need them."""
     for is_private in (True, False):
         for module in modules:
             variables = object.__getattribute__(module, "__dict__")
@@ -94,7 +94,7 @@ def _clear(modules: list[ModuleType]) -> None:
 
 
 def _files() -> list[io.IOBase]:
-    """The open files that keep what is written to them, those that write through others first."""
+    """The open buffered files, outer layers first."""
     standard = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
     own = {id(stream) for stream in standard} | {id(getattr(stream, "buffer", None)) for stream in standard}
     files = [each for each in gc.get_objects() if issubclass(type(each), io.IOBase) and id(each) not in own and _is_open(each)]

@@ -1,7 +1,7 @@
-"""`GroupExecutor`: runs the calls of one concurrency group of an actor, with a queue before it.
+"""`GroupExecutor`: runs the calls of one concurrency group of an actor, and queues them.
 
-In a worker that is an actor. `mray._runtime.worker.concurrency_groups` has them all and gives each its calls; a group of threads is in
-`mray._runtime.worker.thread_group`, one of coroutines in `mray._runtime.worker.loop_group`.
+`mray._runtime.worker.concurrency_groups` has them all and gives each its calls; `mray._runtime.worker.thread_group` uses threads,
+`mray._runtime.worker.loop_group` coroutines.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from mray._runtime.processes.process import Process
     from mray._runtime.worker.executor import Executor
 
-#: A call, and the connection that it came on.
+#: A call, and the connection that it arrived on.
 Arrival = tuple[Connection, MethodInvocation]
 
 _Call = TypeVar("_Call", bound=GroupCall)
 
 
 class GroupsOfActor(Protocol):
-    """The methods of the actor that the executor of a group uses."""
+    """The members of `ConcurrencyGroups` that a group's executor uses."""
 
     client: Client
     executor: Executor
@@ -49,21 +49,21 @@ class GroupExecutor(ABC):
 
     def __init__(self, actor: GroupsOfActor, size: int, name: str) -> None:
         self._actor = actor
-        #: Calls that may run at once.
+        #: The most concurrent calls.
         self._size = size
         self._name = name
-        #: Held while a call goes from the queue to the running ones, so that a cancel finds it in one of them. Never held by a thread that
-        #: waits.
+        #: Held while a call moves from the queue to the running ones, so that a cancel finds it in one of them. Never held by a waiting
+        #: thread.
         self._lock = threading.Lock()
         self._queue: deque[Arrival] = deque()
 
     @property
     def queued(self) -> int:
-        """The number of calls that have come and not begun."""
+        """The number of queued calls."""
         return len(self._queue)
 
     def take(self, task_id: bytes) -> Arrival | None:
-        """Take a call back that has not begun. Any thread."""
+        """Take a call out of the queue; None if it is not there. Any thread."""
         with self._lock:
             for arrival in self._queue:
                 if arrival[1].task_id == task_id:
@@ -72,7 +72,7 @@ class GroupExecutor(ABC):
         return None
 
     def drop_all(self) -> None:
-        """Drop calls that have not begun. Any thread."""
+        """Drop queued calls. Any thread."""
         with self._lock:
             self._queue.clear()
 
@@ -82,8 +82,8 @@ class GroupExecutor(ABC):
 
     @abstractmethod
     def cancel(self, running: Any) -> None:
-        """Interrupt a call that runs, if the group can. Any thread."""
+        """Interrupt a running call, if the group can. Any thread."""
 
     @abstractmethod
     def let_go(self) -> None:
-        """The actor is about to go: let go of what its calls have left behind. Main thread."""
+        """Release what the calls have left behind, before the actor ends. Main thread."""

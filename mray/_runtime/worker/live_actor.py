@@ -1,4 +1,4 @@
-"""`LiveActor`: the actor that lives in this worker, as the parts that run its calls share it."""
+"""`LiveActor`: the actor that lives in this worker, shared by the parts that run its calls."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from typing import Any
 
 
 class LiveActor:
-    """The actor of a worker, if it is one. Set by the executor as it becomes one, and as the actor goes."""
+    """The actor of a worker, if any. Set by the executor at its start and its end."""
 
     def __init__(self) -> None:
         self.instance: Any = None
-        #: Its class, whose methods its calls are of. (The instance may take on another one.)
+        #: Its class, which has the methods of its calls. (User code may change the instance's class.)
         self.cls: type[Any] = object
-        #: The beginnings of the names of its methods: with its class's name, and with module and qualified name.
+        #: The prefixes of its methods' names: with its class's name, and with module and qualified name.
         self.prefix = ""
         self.qualified_prefix = ""
-        #: Its repr at its beginning, for listings.
+        #: Its repr after its constructor, for listings.
         self.repr = ""
         #: Whether calls go to concurrency groups, whose names are checked there.
         self.has_groups = False
 
     def repr_now(self) -> str:
-        """The instance's own repr, for texts."""
+        """The instance's current repr, for texts."""
         if self.instance is None:
             return self.repr
         try:

@@ -1,12 +1,11 @@
 """Coroutines for the calls of one concurrency group of an async actor.
 
-    reading thread ── submit ──▶ queue ──▶ event loop: a task per call, at most n of them; arguments, method, reply
+  reading thread ── submit ──▶ queue ──▶ event loop: a task per call, at most n of them; arguments, method, reply
 
-The loop of the default group is the main thread's, which also reads (`mray._ipc.event_loop`): a call that comes while it is idle crosses
-no thread. Other groups have a loop on a thread of their own each. Calls begin in the order in which they came. Sync methods run in the
-loop as well, and hold it up for as long as they take.
+The default group's loop is the main thread's, which also reads (`mray._ipc.event_loop`): a call that arrives while it is idle crosses no
+thread. Each other group has a loop on its own thread. Calls begin in order of arrival. Sync methods run in the loop too, and block it.
 
-Imports asyncio: for async actors.
+Imports asyncio, so only async actors import it.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from mray.exceptions import AsyncioActorExit, TaskCancelledError
 
 
 def _unretrieved(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Handle an exception of a callback or of a task that no code awaits: what ends the actor is told by that, all others are logged."""
+    """Log an exception of a callback or of a task that no code awaits, unless it ends the actor."""
     if not isinstance(context.get("exception"), (AsyncioActorExit, SystemExit)):
         loop.default_exception_handler(context)
 
@@ -39,13 +38,13 @@ class LoopGroupExecutor(GroupExecutor):
     def __init__(self, actor: GroupsOfActor, size: int, name: str, loop: Any, wake: Callable[[], None]) -> None:
         super().__init__(actor, size, name)
         self._loop = loop
-        #: Has the loop call `begin` soon. Any thread.
+        #: Makes the loop call `begin` soon. Any thread.
         self._wake = wake
         #: Tasks with the calls that they run. (The loop itself holds its tasks weakly.)
         self._tasks: dict[asyncio.Task[None], LoopCall] = {}
-        #: How many of them have not had their first step.
+        #: The number of tasks before their first step.
         self._unbegun = 0
-        #: The context in which calls begin: otherwise one would inherit the variables of another that has just ended.
+        #: The context in which calls begin: otherwise one would inherit the variables of a call that has just ended.
         self._context = copy_context()
         self._thread = threading.get_ident()
         if loop is not None:
@@ -64,7 +63,7 @@ class LoopGroupExecutor(GroupExecutor):
 
     @staticmethod
     def _interrupt(running: LoopCall) -> None:
-        if running.task is not None:  # else it is over
+        if running.task is not None:  # else it has ended
             running.task.cancel()
 
     def let_go(self) -> None:
@@ -81,7 +80,7 @@ class LoopGroupExecutor(GroupExecutor):
                 running = self._actor.begin(self, queue.popleft(), LoopCall)
             at_once = False
             if not self._unbegun and running.call.options is None:
-                with contextlib.suppress(Exception):  # the call has no method, and fails for that
+                with contextlib.suppress(Exception):  # the call names no method, and fails because of that
                     at_once = hasattr(self._actor.executor.unpacker.bound(running.call), AT_ONCE)
             if at_once:
                 running.task = None
@@ -93,7 +92,7 @@ class LoopGroupExecutor(GroupExecutor):
             task.add_done_callback(self._not_begun)
 
     def _run_at_once(self, running: LoopCall) -> None:
-        """Run a call without a task. (Those behind it in the queue are begun by who began it.)"""
+        """Run a call without a task; the caller begins the next queued ones."""
         current_call.set(running)
         try:
             self._actor.executor.run_at_once(running)
@@ -122,19 +121,19 @@ class LoopGroupExecutor(GroupExecutor):
 
     def _end(self, running: LoopCall) -> None:
         del self._tasks[running.task]
-        running.task = None  # which has this call in its context: nothing for the garbage collector
+        running.task = None  # breaks a reference cycle: the task's context holds this call
         self._answer(running)
         if self._queue:
             self._context.run(self.begin)
 
     def _answer(self, running: LoopCall) -> None:
-        """Record the end of a call; its reply goes out in the loop's next iteration."""
+        """Record the end of a call; its reply leaves in the loop's next iteration."""
         self._actor.end(running)
         self._actor.client.reactor.post_later(running.connection)
 
 
 class OwnLoopGroupExecutor(LoopGroupExecutor):
-    """A `GroupExecutor` of coroutines with a loop and a thread of its own, which begin with the first call."""
+    """A `GroupExecutor` of coroutines with its own loop and thread, which start with the first call."""
 
     def __init__(self, actor: GroupsOfActor, size: int, name: str) -> None:
         super().__init__(actor, size, name, None, self._ring)
@@ -156,7 +155,7 @@ class OwnLoopGroupExecutor(LoopGroupExecutor):
         while True:
             try:
                 return self._loop.run_forever()  # type: ignore[no-any-return]
-            except SystemExit as error:  # of a task that no call waits for; the calls that run come to their end
+            except SystemExit as error:  # of a task that no call waits for; running calls finish
                 self._actor.leave(*self._actor.executor.exit_by(error, "Its code, in no call,"))
 
     def _begin_rung(self) -> None:
@@ -171,6 +170,6 @@ class OwnLoopGroupExecutor(LoopGroupExecutor):
 
     def _flush(self) -> None:
         self._flushing = False
-        # Either the reader sees the post before it sleeps, or it is seen to sleep here.
+        # Either the reader sees the post before it sleeps, or this thread sees it asleep.
         if self._actor.client.reactor.asleep:
             self._actor.client.reactor.flush()

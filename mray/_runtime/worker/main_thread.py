@@ -1,4 +1,4 @@
-"""`MainThread`: the main thread of a worker, as the threads beside it see it.
+"""`MainThread`: the main thread of a worker, as its other threads see it.
 
 The inbox is a deque; both sides use single C calls on it.
 """
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from mray._ipc.connection import Connection
     from mray._runtime.worker.running import Done
 
-#: The connection that a message came on, its code, and its fields: of CALL and TASK the record.
+#: The connection that a message arrived on, its code, and its fields: the record for CALL and TASK.
 Arrived = tuple["Connection", int, Any]
-#: Finished calls that a timeline shows.
+#: The number of finished calls that a timeline shows.
 RECENT = 10_000
 
 
@@ -38,22 +38,22 @@ class MainThread:
     """The messages and the state of a worker's main thread."""
 
     def __init__(self) -> None:
-        #: Messages for it, in the order of arrival.
+        #: Messages for it, in order of arrival.
         self.inbox: deque[Arrived] = deque()
-        #: Graphs of the actor that lives here; set by the module that connects the process's parts.
+        #: The graphs of this worker's actor; set by the module that connects the process's parts.
         self.service: GraphRunner | None = None
-        #: Its number, once it serves.
+        #: Its thread id, once it serves.
         self.ident = 0
-        #: The number of calls that have been run, and the last of them: all that a call records for observers.
+        #: The number of finished calls, and the last of them: all that a call records for observers.
         self.served = 0
         self.recent: deque[Done] = deque(maxlen=RECENT)
 
     def is_current(self) -> bool:
-        """Whether it is the calling thread."""
+        """Whether the calling thread is the main thread."""
         return threading.get_ident() == self.ident
 
     def enqueuing(self, code: int) -> Callable[..., None]:
-        """The handler of a message that the main thread is to serve."""
+        """The handler of a message that the main thread serves."""
         append = self.inbox.append
 
         def enqueue(connection: Connection, *fields: Any) -> None:

@@ -19,13 +19,13 @@ from mray._runtime.worker.pinning import Pinning
 
 
 class OwnProcess:
-    """Created by its main thread, after the fork."""
+    """The operating-system process of a worker. Created by its main thread, after the fork."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._main = threading.main_thread().ident or 0
         self._pinning = Pinning()
-        #: The modules that are not of user code.
+        #: The names of modules that are not the user's.
         self._known = frozenset(sys.modules)
         self.set_title = Title().set
 
@@ -63,7 +63,7 @@ class OwnProcess:
         return os.getpid() != self._pid
 
     def set_alarm(self, seconds: float) -> None:
-        if seconds:  # by the kernel: the code may let no other thread run
+        if seconds:  # by the kernel, because user code may block all other threads
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
@@ -78,7 +78,7 @@ class OwnProcess:
 
 
 def survive(hook: Callable[[], object]) -> None:
-    """Call a hook of the user's; its error is printed."""
+    """Call a user's hook; its error is printed."""
     try:
         hook()
     except ProcessEnded:

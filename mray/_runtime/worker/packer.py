@@ -1,6 +1,6 @@
-"""The packer: what calls return or raise, as their callers get it.
+"""The packer: results and errors of calls, as their callers get them.
 
-In a worker, in the thread that runs the call.
+In the thread that runs the call.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mray._runtime.worker.live_actor import LiveActor
     from mray._runtime.worker.running import RunningCall
 
-#: Failed calls that are remembered, and in how many bytes.
+#: The most remembered failed calls, and their most bytes.
 FAILURES, FAILURE_BYTES = 200, 1 << 18
 
 
@@ -49,15 +49,15 @@ class Packer:
         self._client = client
         self._context = context
         self._actor = actor
-        #: (task id, type, text) of the last calls that failed; for observers.
+        #: (task id, type, text) of the last failed calls, for observers.
         self.failures = History(FAILURES, FAILURE_BYTES)
         self._noting = threading.Lock()
 
     # ------------------------------------------------------------------------------------ values
     def freeze(self, running: RunningCall, pin: bytes, object_id: bytes, value: Any, options: dict[str, Any] | None) -> Result:
-        """The result of a call; refs inside the value are pinned by the name `pin`.
+        """The result of a call; refs inside the value are pinned under the name `pin`.
 
-        Raises also the error of a dead holder of tensors that the call was given, and that were never there.
+        Also raises the error of a dead holder whose tensors, which were among the call's arguments, never arrived.
         """
         client, connection = self._client, running.connection
         transport = None if options is None else options.get("tensor_transport")
@@ -106,7 +106,7 @@ class Packer:
         return values
 
     def _store_arrays(self, results: Sequence[Any], owner: str, stored: dict[int, Result]) -> None:
-        """Store large plain arrays among these results, several at a time: by their index."""
+        """Store large plain arrays among these results concurrently, by their index."""
 
         def store(index: int, packed: Serialized) -> None:
             stored[index] = m.SEGMENT, self._client.owner.store_value(packed, owner), None
@@ -117,9 +117,9 @@ class Packer:
 
     @contextlib.contextmanager
     def _all_or_none(self, connection: Connection, task_id: bytes, values: Sequence[Result]) -> Iterator[dict[int, Result]]:
-        """Free the values that were made already when making one of a call's values fails: the caller never asks for them.
+        """Free the stored values of a call when storing another one fails: the caller never asks for them.
 
-        Those stored ahead, by index, are put into what it gives.
+        Yields the dict for values that are stored ahead, by index.
         """
         stored: dict[int, Result] = {}
         try:
@@ -142,10 +142,10 @@ class Packer:
             self._client.owner.store.free(payload[0])
 
     def settle(self) -> None:
-        """Wait until owners have counted our borrows: the caller lets go of refs that it passed as soon as it has the reply."""
+        """Wait until owners have counted this process's borrows, because the caller releases refs that it passed when the reply arrives."""
         borrower = self._client.borrowing.borrower
         while borrower.unacknowledged:
-            with contextlib.suppress(KeyboardInterrupt):  # it came too late to cancel the task
+            with contextlib.suppress(KeyboardInterrupt):  # too late to cancel the task
                 self._client.reactor.wait_until(lambda: not borrower.unacknowledged)
 
     # ------------------------------------------------------------------------------------ errors
@@ -162,14 +162,14 @@ class Packer:
         )
 
     def note_failure(self, task_id: bytes, error: BaseException) -> bytes:
-        """Remember a failed call for observers; returns its error, pickled."""
+        """Remember a failed call for observers; returns its pickled error."""
         facts = failed_calls.facts(error)
-        with self._noting:  # groups fail beside each other
+        with self._noting:  # groups fail concurrently
             self.failures.append((task_id, *facts))
         return pickle_error(error)
 
     def item_failure(self, running: RunningCall, error: BaseException) -> bytes | None:
-        """The error of a generator as its last item, pickled; None when it ends more than the call (see `_failed`)."""
+        """The pickled error of a generator as its last item; None if it ends more than the call (see `_failed`)."""
         if not isinstance(error, Exception) or isinstance(error, (TaskCancelledError, AsyncioActorExit)):
             return None
         if self.is_retried(running, error):
@@ -177,12 +177,12 @@ class Packer:
         return self.note_failure(running.task_id, self.wrapped(error, running.name))
 
     def is_retried(self, running: RunningCall, error: BaseException) -> bool:
-        """Whether the caller asked for errors like this one to be retried."""
+        """Whether the caller asked for retries after errors like this one."""
         wanted = (running.call.options or {}).get("retry", False)
         if isinstance(wanted, bool):
             return wanted and isinstance(error, Exception)
         raised = error.__cause__ if isinstance(error, UserCodeException) else error
-        if isinstance(wanted, str):  # declared at the method, whose class is here
+        if isinstance(wanted, str):  # declared at the method, whose class is known here
             method = getattr(self._actor.cls, (running.function_name or "").rpartition(".")[2], None)
             wanted = getattr(method, METHOD_ATTRIBUTE, {}).get("retry_exceptions", ())
             return isinstance(raised, tuple(wanted))

@@ -1,6 +1,6 @@
 """Pinning a worker to CPUs while it runs a task or actor with `cpu_affinity`.
 
-On the worker's main thread, between tasks. Every thread of the process is pinned, those that start later inherit it.
+On the worker's main thread, between tasks. Every thread of the process is pinned; later threads inherit it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ class Pinning:
     """The CPUs that this process may run on."""
 
     def __init__(self) -> None:
-        #: The CPUs it might run on before it was pinned, while it is.
+        #: While pinned, the CPUs from before.
         self._before: set[int] | None = None
 
     def set(self, cpus: Collection[int] | None) -> None:
-        """Pin the process to these CPUs, or let it run where it ran before."""
+        """Pin the process to these CPUs, or undo that."""
         if cpus:
             if self._before is None:
                 self._before = os.sched_getaffinity(0)
@@ -32,7 +32,7 @@ class Pinning:
 def _pin(cpus: Collection[int]) -> None:
     pinned: set[str] = set()
     try:
-        # Again until there is no new thread: one that was not pinned yet may have started another.
+        # Repeated until there is no new thread: one that was not pinned yet may have started another.
         while fresh := set(os.listdir("/proc/self/task")) - pinned:
             for thread in fresh:
                 try:
@@ -40,5 +40,5 @@ def _pin(cpus: Collection[int]) -> None:
                 except ProcessLookupError:  # it has just ended
                     pass
             pinned |= fresh
-    except OSError as error:  # the machine's CPUs were taken away meanwhile
+    except OSError as error:  # the CPUs were taken away meanwhile
         logger.warning("cpu_affinity: cannot run on the CPUs %s: %s", sorted(cpus), error)

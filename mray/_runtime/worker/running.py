@@ -1,13 +1,13 @@
 """`RunningCall`: a call that a worker runs; `current_call` is the one that the running code belongs to.
 
-Every call goes the same way (`Executor.run`, in an event loop `Executor.run_in_loop`); its class says what differs::
+`Executor.run`, or `Executor.run_in_loop` in an event loop, treats all alike; their classes differ::
 
-    ActorCall     a method on the main thread of an actor that runs one call after the other
-    TaskCall      a function on the main thread
-    GroupCall     a method on a thread of a concurrency group
-    LoopCall      a method in an event loop
+  ActorCall     a method on the main thread of an actor that runs one call at a time
+  TaskCall      a function on the main thread
+  GroupCall     a method on a thread of a concurrency group
+  LoopCall      a method in an event loop
 
-A call on the main thread stands in the worker's `CallContext`, for all its threads; one that runs beside others in `current_call`.
+A call on the main thread stands in the worker's `CallContext`, for all its threads; a concurrent one in `current_call`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from mray.exceptions import TaskCancelledError
 if TYPE_CHECKING:
     from mray._runtime.worker.unpacker import Unpacker
 
-#: A call that is over: task id, name, begin, end (seconds of CLOCK_MONOTONIC), and the resources of a task.
+#: A finished call: task id, name, begin, end (seconds of CLOCK_MONOTONIC), and the resources of a task.
 Done = tuple[bytes, str | None, float, float, dict[str, float] | None]
 
 
 class Cancelled(BaseException):
-    """The end of a cancelled coroutine: `error` is the exception that came out of it."""
+    """The end of a cancelled coroutine: `error` is the exception that it raised."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__()
@@ -66,20 +66,20 @@ class RunningCall(Running):
         """Run the user's code and return its value, which may be a coroutine or a generator."""
 
     def end(self) -> None:
-        """Shut out interrupts, and raise the error that replaces the value that the user's code has returned, if there is one."""
+        """Shut out interrupts, and raise the error that replaces the returned value, if any."""
         if self.final_error is not None:
             raise self.final_error
         if self.canceled:
             raise TaskCancelledError(TaskID(self.task_id))
 
     def outcome(self, error: BaseException) -> BaseException:
-        """The error for the caller, after the user's code has raised this one."""
+        """The error for the caller, after user code has raised this one."""
         is_cancelled = self.canceled and not isinstance(error, TaskCancelledError)
         return self.final_error or (TaskCancelledError(TaskID(self.task_id)) if is_cancelled else error)
 
 
 class ActorCall(RunningCall):
-    """A method on the main thread of an actor that runs one call after the other."""
+    """A method on the main thread of an actor that runs one call at a time."""
 
     __slots__ = ()
 
@@ -92,7 +92,7 @@ class ActorCall(RunningCall):
 
 
 class TaskCall(RunningCall):
-    """A function. An interrupt may come while the user's code runs, and at no other time."""
+    """A function. An interrupt may arrive only while user code runs."""
 
     __slots__ = ()
 
@@ -136,11 +136,11 @@ class LoopCall(GroupCall):
 
     __slots__ = ("task",)
 
-    #: Its task; None once it is over.
+    #: Its task; None when it has ended.
     task: Any
 
     def outcome(self, error: BaseException) -> BaseException:
-        # The loop has loaded it.
+        # The loop has imported asyncio.
         is_cancelled = self.canceled or isinstance(error, sys.modules["asyncio"].CancelledError)
         return self.final_error or (Cancelled(error) if is_cancelled else error)
 
@@ -150,7 +150,7 @@ current_call: ContextVar[GroupCall | None] = ContextVar("mray_running_call", def
 
 
 class GroupsContext(CallContext):
-    """The `CallContext` of a worker whose calls run beside each other: its fields are those of the call whose code reads them."""
+    """The `CallContext` of a worker with concurrent calls: its fields describe the call whose code reads them."""
 
     @property
     def running(self) -> Running | None:

@@ -1,11 +1,11 @@
-"""Producers: generators that run in a worker, and the way of their items to the caller.
+"""Producers: generators that run in a worker, and how their items reach the caller.
 
-In the worker, in the thread or event loop that runs the call; the other end is `mray._runtime.client.streams`. An item leaves at once,
-unless it comes so soon after the last departure that several can leave together: then with a later item, when user code waits, or with the
+In the thread or event loop that runs the call; the other endpoint is `mray._runtime.client.streams`. An item is sent immediately, unless
+it follows the previous departure so closely that several can leave together: then with a later item, when user code waits, or with the
 background reader's tick.
 
-A producer runs ahead of its reader as far as the memory of the reader's process goes, unless the caller asked for back-pressure; but it
-waits while the kernel takes no more bytes, because the other end does not read.
+A producer runs ahead of its reader as far as the memory of the reader's process allows, unless the caller asked for back-pressure; but
+it waits while the kernel accepts no more bytes because the other end does not read.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from mray._runtime.worker.running import RunningCall
 if TYPE_CHECKING:
     from mray._runtime.client.client import Client
 
-#: Items that follow a departure within so many seconds wait for further ones.
+#: Items within this many seconds of a departure wait for further ones.
 TOGETHER_SECONDS = 150e-6
-#: ... until there are so many items or bytes.
+#: ... until there are this many items or bytes.
 TOGETHER_ITEMS = 128
 TOGETHER_BYTES = 64 * 1024
-#: How often a producer that waits in an event loop looks whether the socket has room or has hung up, in seconds.
+#: The interval, in seconds, at which a producer that waits in an event loop polls whether the socket has room or has hung up.
 LOOP_SECONDS = 0.02
-#: Bytes that may lie unsent before the producer waits for the reader's process to read.
+#: Unsent bytes from which the producer waits for the reader's process to read.
 MOST_UNSENT = 1 << 20
 
 
@@ -57,7 +57,7 @@ class Producer:
         self._running = running
         self._connection = running.connection
         self._task_id = running.task_id
-        #: Items yielded so far; those before `_skipped` have arrived in an earlier attempt.
+        #: The number of yielded items; the first `_skipped` have arrived in an earlier attempt.
         self._yielded = 0
         self._skipped = arrived
         #: Whether the caller knows that this attempt has begun.
@@ -69,21 +69,21 @@ class Producer:
         self._producers = producers
         #: The count of items that the caller has taken, by its last message.
         self.taken: int = taken
-        #: The reader has gone.
+        #: Whether the reader was dropped.
         self.stopped = dropped
         self._lock = threading.Lock()
         #: Items that have not been posted. Only `add` appends, only the holder of `_lock` removes.
         self._held: deque[Result] = deque()
         self._held_bytes = 0
-        #: The number of the first of `_held`. Invariant: only touched under `_lock`.
+        #: The number of the first of `_held`. Invariant: only accessed under `_lock`.
         self._first = arrived
         self._departed = 0.0
-        #: Called by the reading thread when a message of the caller has come.
+        #: Called by the reading thread after a message of the caller.
         self.on_message: Callable[[], object] | None = None
 
     # ------------------------------------------------------------------------------------ items
     def add(self, value: Any) -> None:
-        """Send a value that was yielded. Raises as `Packer.freeze`."""
+        """Send a yielded value. Raises as `Packer.freeze`."""
         self._yielded = yielded = self._yielded + 1
         if yielded <= self._skipped:
             return
@@ -98,7 +98,7 @@ class Producer:
         self._hold((form, payload, refs), 0 if form == m.SEGMENT else len(payload))
 
     def put(self, value: Any) -> None:
-        """Send one yield: an item, or several at once. ValueError for another number of items, else as `add`."""
+        """Send one yield: an item, or several. ValueError for a wrong number of items, else as `add`."""
         count = self._per_yield
         if count == 1:
             self.add(value)
@@ -111,7 +111,7 @@ class Producer:
             self.add(item)
 
     def add_failure(self, payload: bytes) -> None:
-        """Send the last item: the error that the generator raised, pickled."""
+        """Send the last item: the pickled error that the generator raised."""
         self._yielded += 1
         self._hold((m.FAILED, payload, None), len(payload))
 
@@ -142,7 +142,7 @@ class Producer:
 
     # ------------------------------------------------------------------------------------ holding up
     def may_go_on(self) -> bool:
-        """Whether the generator may be asked for its next item."""
+        """Whether the generator may compute its next item."""
         if self.stopped or self._connection.closed:
             return True
         if self._window and self.unread >= self._window:
@@ -157,7 +157,7 @@ class Producer:
         return self._yielded - self.taken
 
     def is_unread(self) -> bool:
-        """Whether the generator need not go on: the reader or its process has gone."""
+        """Whether the generator need not go on: the reader was dropped or its process has exited."""
         return self.stopped or self._connection.closed
 
     def pause(self) -> None:
@@ -168,16 +168,16 @@ class Producer:
             self._reactor.wait_until(self.may_go_on)
 
     def _announce(self) -> None:
-        """Have the caller tell what was taken, and whether the reader has gone: no item will do so.
+        """Ask the caller to report the taken items, and whether the reader was dropped, because no item will cause that.
 
-        Before it has begun a producer is told nothing, and the state that came with the call may be an old one by now.
+        The caller sends nothing to a producer that has not begun, and the state that came with the call may be outdated.
         """
         if self._yielded <= self._skipped and not self._is_known:
             self._is_known = True
             self._connection.post((m.STREAM_ITEMS, self._task_id, self._skipped, []))
 
     async def pause_in_loop(self) -> None:
-        """As `pause`, for a generator in an event loop; gives other tasks of the loop a turn now and then."""
+        """As `pause`, in an event loop; lets other tasks of the loop run now and then."""
         import asyncio  # noqa: PLC0415  (only async actors have it loaded)
 
         if self._yielded % TOGETHER_ITEMS == 0:
@@ -186,11 +186,11 @@ class Producer:
             self._announce()
             self.flush()
             while not self.may_go_on():
-                # No message comes when the socket has room again, or has hung up.
+                # No message arrives when the socket has room again, or has hung up.
                 await called(self.then, LOOP_SECONDS)
 
     def then(self, callback: Callable[[], object]) -> Cancel:
-        """Call back when the caller has told something, or the producer may go on. Of one coroutine at a time."""
+        """Call back after a message of the caller, or when the producer may go on. For one coroutine at a time."""
         self.on_message = callback
         if self.may_go_on():
             callback()
@@ -232,14 +232,14 @@ class Producers:
             on_message()
 
     def stop(self, task_id: bytes) -> None:
-        """Have a generator end at its next yield, as if its reader had gone. Reading thread."""
+        """Make a generator end at its next yield, as if its reader was dropped. Reading thread."""
         self._on_stop(None, task_id)
 
     def run(self, running: RunningCall, generator: Any) -> Any:
-        """Run the generator that a call has returned; user code runs in here. Returns the value to answer the call with.
+        """Run the generator that a call has returned, which runs user code. Returns the value to answer the call with.
 
-        In a stream an error of the generator is its last item. An exception that ends more than the generator (a cancellation, the end of
-        the worker, an attempt that is to be repeated) is raised.
+        In a stream an error of the generator is its last item. An exception that ends more than the generator (a cancellation, the end
+        of the worker, an attempt that is to be repeated) is raised.
         """
         if running.streams:
             self._stream(running, generator)
@@ -325,7 +325,7 @@ class Producers:
             del self._running[task_id]
             producer.flush()
             if producer.together:
-                self.reactor.wake()  # other producers may have waited for this one's items to be taken
+                self.reactor.wake()  # other producers may wait for this one's items to be taken
 
     @runs_users
     def _drive(self, producer: Producer, generator: Iterator[Any]) -> None:
@@ -359,18 +359,17 @@ class _Answered:
         return value
 
     def stored(self) -> None:
-        """Note that the last value has been stored."""
+        """Record that the last value has been stored."""
         self._stats = StreamingGeneratorStats(perf_counter() - self._begun)
 
 
 def _takes(generator: Any) -> bool:
-    """Whether a suspended generator can be sent a value: one that delegates to a plain iterator cannot."""
+    """Whether a suspended generator accepts a value: one that delegates to a plain iterator does not."""
     while isinstance(generator, GeneratorType):
         generator = generator.gi_yieldfrom
     return generator is None or hasattr(generator, "send")
 
 
 def _close(generator: Iterator[Any]) -> None:
-    """End a generator at its ``yield``."""
     if isinstance(generator, Generator):
         generator.close()

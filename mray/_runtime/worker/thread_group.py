@@ -1,12 +1,12 @@
 """Threads for the calls of one concurrency group of an actor.
 
-    reading thread ── submit ──▶ queue ──▶ one of at most n threads: arguments, method, reply
+  reading thread ── submit ──▶ queue ──▶ one of at most n threads: arguments, method, reply
 
-A thread is started when a call comes and none is idle, and is kept: values that a method leaves in `threading.local` are there for the next
-call that runs on it. The thread that became idle last is woken first. No lock is held while a method runs.
+A call starts a thread if none is idle. Threads persist, so that a later call on the same thread finds the values that a method has left
+in `threading.local`. The thread that became idle last is woken first. No lock is held while a method runs.
 
-Rejected: running brief methods on the main thread, which has read the call. It saves the wake-up of a thread, but what a method keeps
-for its thread (`threading.local`, a connection of sqlite3, a CUDA context) is not there on another, and users count on n threads, no more.
+Rejected: running brief methods on the main thread, which has read the call. It saves the wake-up of a thread, but thread-bound state
+(`threading.local`, a connection of sqlite3, a CUDA context) is missing on another thread, and users count on at most n threads.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ThreadGroupExecutor(GroupExecutor):
 
     def __init__(self, actor: GroupsOfActor, size: int, name: str) -> None:
         super().__init__(actor, size, name)
-        #: A lock for each idle thread; releasing it wakes the thread. Guarded by `_lock`, as the next is.
+        #: A lock for each idle thread; releasing it wakes the thread. Guarded, like `_threads`, by `_lock`.
         self._idle: list[threading.Lock] = []
         self._threads = 0
 
@@ -42,7 +42,7 @@ class ThreadGroupExecutor(GroupExecutor):
         """Do nothing: a thread cannot be interrupted. The method may ask, with `is_canceled`."""
 
     def let_go(self) -> None:
-        """Do nothing: its threads have no call any more."""
+        """Do nothing: the threads have no calls left."""
 
     def _work(self) -> None:
         wakeup = threading.Lock()
@@ -73,7 +73,7 @@ class ThreadGroupExecutor(GroupExecutor):
             if not self._queue:
                 running.connection.flush()
             else:
-                # Either the reader sees the post before it sleeps, or it is seen to sleep here.
+                # Either the reader sees the post before it sleeps, or this thread sees it asleep.
                 reactor = actor.client.reactor
                 reactor.post_later(running.connection)
                 if reactor.asleep:

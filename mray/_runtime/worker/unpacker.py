@@ -1,7 +1,8 @@
-"""The unpacker: the code and the arguments of calls, as user code needs them.
+"""The unpacker: the code and the arguments of calls, for user code.
 
-In a worker, in the thread that runs the call. Code comes once, by its hash, is unpickled at its first call, and goes when no caller has the
-function any more: a program may make functions without end. Arguments come with each call, as pickles or as the places of values.
+In the thread that runs the call. A function's code arrives once, by its hash, is unpickled at its first call, and is dropped when no
+caller has the function any more, because a program may create functions without end. Arguments arrive with each call, as pickles or as
+locations of values.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Unpacker:
-    """Unpickles what calls bring."""
+    """Unpickles functions and arguments."""
 
     def __init__(self, client: Client, context: CallContext, actor: LiveActor, interrupts: Interrupts) -> None:
         self._client = client
@@ -37,16 +38,17 @@ class Unpacker:
         self._actor = actor
         self._interrupts = interrupts
         self.guard = client.reactor.guard
-        #: Functions of tasks by their ids, or why they cannot be had; pickles of those that were not called yet; methods by their names.
+        #: Functions of tasks by their ids, or the errors of unpickling them; pickles of functions that were not called yet; methods by
+        #: their names.
         self._functions: dict[bytes, Callable[..., Any] | BaseException] = {}
         self._code: dict[bytes, bytes] = {}
-        #: The connections over which calls of a function may come.
+        #: The connections over which calls of a function may arrive.
         self._callers: dict[bytes, set[Connection]] = {}
         self._methods: dict[str, Callable[..., Any]] = {}
 
     # ------------------------------------------------------------------------------------ code
     def add_code(self, connection: Connection, function_id: bytes, pickled: bytes) -> None:
-        """Keep the pickle of a function; it is unpickled at its first call."""
+        """Store the pickle of a function; it is unpickled at its first call."""
         for known, callers in tuple(self._callers.items()):
             for gone in [caller for caller in callers if caller.closed]:
                 self.drop_code(gone, known)
@@ -55,7 +57,7 @@ class Unpacker:
             self._code[function_id] = pickled
 
     def drop_code(self, connection: Connection, function_id: bytes) -> None:
-        """Let go of a function, if it was only called over this connection, and is no more."""
+        """Drop a function for this caller, and its code if no other caller has it."""
         callers = self._callers.get(function_id, set())
         callers.discard(connection)
         if not callers:
@@ -111,11 +113,13 @@ class Unpacker:
             else:
                 args, kwargs = deserialize(call.form, call.payload)
             return (args, kwargs or {}) if call.arguments is None else self._fill_in(args, kwargs, call.arguments)
-        except RaySystemError as error:  # a value that cannot be made here
+        except RaySystemError as error:  # a value that cannot be unpickled here
             raise DependencyError(error) from None
 
     def arguments_on_main(self, connection: Connection, call: Invocation) -> tuple[Any, Any]:
-        """As `arguments`, on the main thread, where one call runs: its caller's objects are borrowed without a message, until the reply."""
+        """As `arguments`, on the main thread, which runs one call at a time: objects of the caller are borrowed without
+        acknowledgements.
+        """
         if call.refs is None and call.arguments is None and call.form == m.PICKLED:
             try:
                 args, kwargs = deserialize(m.PICKLED, call.payload)
@@ -130,7 +134,7 @@ class Unpacker:
             borrowing.caller = None
 
     def constructor_arguments(self, spec: dict[str, Any]) -> tuple[Any, Any]:
-        """As `arguments`, of an actor's constructor."""
+        """As `arguments`, for an actor's constructor."""
         form, payload = spec["arguments"]
         try:
             if form == m.SEGMENT:
@@ -147,7 +151,7 @@ class Unpacker:
             raise DependencyError(error) from None
 
     def _fill_in(self, args: Any, kwargs: Any, arguments: list[ArgumentValue] | None) -> tuple[Any, Any]:
-        """The arguments with the values of refs in their places."""
+        """Insert the values of refs into the arguments."""
         kwargs = kwargs or {}
         if arguments is None:
             return args, kwargs
@@ -176,7 +180,7 @@ class Unpacker:
         return deserialize(form, payload)
 
     def _read_argument(self, payload: Any, object_id: bytes, owner: str) -> Any:
-        """The value of an argument that lies in a segment of its owner's; as `Objects.read_segment`."""
+        """The value of an argument in a segment of its owner; as `Objects.read_segment`."""
         client = self._client
         with client.lock:
             entry = client.borrowing.entry_of(object_id, owner)
@@ -185,12 +189,12 @@ class Unpacker:
 
     # ------------------------------------------------------------------------------------ signals
     def begin_interruptible(self, task_id: bytes) -> None:
-        """Let a task be interrupted from here on. Raises KeyboardInterrupt when it was cancelled before."""
+        """Let the task be interrupted. Raises KeyboardInterrupt if it was already cancelled."""
         if self._interrupts.active:
             self._interrupts.begin(task_id)
 
     def let_go(self) -> None:
-        """Let go of all code: nothing of the user's runs here any more."""
+        """Release all code: no more user code runs here."""
         self._methods.clear()
         self._functions.clear()
         self._code.clear()

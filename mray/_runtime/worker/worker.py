@@ -3,10 +3,10 @@
     reading thread (main while idle, background reader while main is busy)          main thread
     ---------------------------------------------------------          --------------------------------------
     CALL, TASK, FUNCTION, GRAPH, EXIT, ...            -- inbox -->       takes one after the other, executes, replies
-    RECLAIM, BORROW, FETCH ... : answered at once
-    node hangs up: the process ends at once
+    RECLAIM, BORROW, FETCH ... : answered immediately
+    node hangs up: the process exits
 
-Replies are posted and leave together when more calls wait, at once when none
+Replies are posted and leave together while more calls wait, and immediately when none
 does or when the calls are long.
 """
 
@@ -48,12 +48,12 @@ from mray._runtime.worker.own_process import survive
 from mray._runtime.worker.running import current_call
 from mray.exceptions import AsyncioActorExit, RaySystemError, TaskCancelledError
 
-#: The reply of a call that took longer is sent at once, in seconds.
+#: The reply of a call that took longer, in seconds, is sent immediately.
 _LONG = 100e-6
-#: Calls whose tensors are fetched while others run.
+#: The number of queued calls whose tensors are fetched while others run.
 _AHEAD = 2
 _CALLS = (m.CALL, m.TASK)
-#: How many finished calls are listed; and how many it sends when it leaves.
+#: The number of finished calls that are listed; and that a leaving worker sends.
 LISTED = 1000
 LAST_TOLD = 1000
 
@@ -69,9 +69,9 @@ class Worker(Resident):
         self.main_thread = main = MainThread()
         self.inbox = main.inbox
         self.executor = Executor(client, self.context, self.interrupts, main, process)
-        #: Runs the calls of an actor that runs several at once; it handles CALL then.
+        #: Runs the calls of an actor with concurrent calls, and then handles CALL.
         self.groups = ConcurrencyGroups(client, self.executor, main, process)
-        #: Threads of the task that wait in `get`: while there are any, tasks that arrive go back to their sender.
+        #: The number of the task's threads that wait in `get`: while there are any, arriving tasks go back to their sender.
         self._blocked = 0
         #: Whether this worker ends: it takes no more tasks then.
         self._leaving = False
@@ -90,7 +90,7 @@ class Worker(Resident):
                 m.CANCEL: self._on_cancel,
             }
         )
-        #: Whether the main thread has other work than graphs. (One C call: it is called before and after each sleep.)
+        #: Whether the main thread has other work than graphs. (One C call, because it is called before and after each sleep.)
         self._pending: Callable[[], object] = self.inbox.__len__
         client.from_node.on({m.ACTOR_START: main.enqueuing(m.ACTOR_START), m.EXIT: main.enqueuing(m.EXIT)})
         client.resident = self
@@ -125,7 +125,7 @@ class Worker(Resident):
 
     def _on_task(self, connection: Connection, *fields: Any) -> None:
         call = read(TaskInvocation, fields)
-        # A thread that a finished task has left behind may wait for ever, and keeps no other task from running.
+        # A thread that a finished task has left behind may wait forever, and must not block other tasks.
         if self._leaving or (self._blocked and self.context.running is not None):
             connection.send((m.GIVEN_BACK, [call.task_id]))
         else:
@@ -175,19 +175,18 @@ class Worker(Resident):
             self.interrupts.cancel(task_id, force, recursive)
 
     def is_cancelled(self) -> bool:
-        """Whether the call that the asking code belongs to was cancelled. Any thread."""
+        """Whether the call that the calling code belongs to was cancelled. Any thread."""
         running = self.context.running
         return running is not None and (running.canceled or self.interrupts.is_cancelled(running.task_id))
 
     def exit_actor(self) -> BaseException:
-        """End the actor, for code of its own: no call begins any more, and running calls end. Returns the exception for that code to raise.
-
-        Any thread.
+        """End the actor from its own code: no more calls begin, and running calls finish. Returns the exception for that code to raise. Any
+        thread.
         """
         final_error = ExitActor()
         if self.groups.exist:
             running = current_call.get()
-            if running is not None:  # the call may be over, and this code a task that it has left behind
+            if running is not None:  # the call may have ended, and left this code behind as a task
                 running.final_error = final_error
             self.groups.leave(*EXITED)
             if self.groups.is_async:
@@ -197,7 +196,7 @@ class Worker(Resident):
         running_here = self.context.running
         if is_main and running_here is not None:
             running_here.final_error = final_error
-        else:  # a method in a graph, or a thread that user code has started, where SystemExit prints no traceback
+        else:  # a method in a graph, or a thread of user code, where SystemExit prints no traceback
             self.inbox.appendleft((self.client.node, m.EXIT, EXITED))
             self.client.reactor.wake()
         return final_error if is_main else SystemExit(0)
@@ -212,12 +211,12 @@ class Worker(Resident):
         self.process.exit(1)
 
     def _holder_ended(self, end: Ended) -> None:
-        """End a task's worker whose lease's holder gets no more answers of it. An actor goes on, and is called over another connection."""
+        """End a task's worker that can send its lease's holder no more answers. An actor goes on, and is called over another connection."""
         if end.error is not None and self.executor.actor.instance is None:
             self.fail(RaySystemError(str(end.error)))
 
     def fail(self, failure: RaySystemError) -> None:
-        """End this process for a failure of its own: waiting callers get the error of its end, with this text. Any thread."""
+        """End this process after an internal failure: waiting callers get the error of its end, with this text. Any thread."""
         text = str(failure)
         with contextlib.suppress(Exception):
             sys.stderr.write(f"{text}\n")
@@ -230,20 +229,20 @@ class Worker(Resident):
 
     # ------------------------------------------------------------------------------------ main thread
     def run(self) -> None:
-        """Serve until told to end, or until user code or SIGTERM ends the worker."""
-        # Two calls: no frame that has seen the actor is there when it leaves.
+        """Serve until the node, user code or SIGTERM ends the worker."""
+        # Two calls, so that no frame that refers to the actor is left when it ends.
         self._leave(*self._serve_until_end())
 
     def _serve_until_end(self) -> tuple[str, str]:
-        """Serve; the cause of the end, and its text."""
+        """Serve; returns (cause kind, text) of the end."""
         try:
             return self.serve_all()
-        except SystemExit as error:  # SIGTERM, or of a method in a graph, or of a task of the event loop that no call waits for
+        except SystemExit as error:  # SIGTERM, or from a method in a graph, or from a task of the event loop that no call waits for
             step = error.__dict__.get("step")
             return self.executor.exit_by(error, f"{step}, a step of a compiled graph," if step else "Its code, in no call,")
 
     def serve_all(self) -> tuple[str, str]:
-        """Serve until user code ends the worker; the cause of the end, and its text. (`began` is when the call that runs has begun.)"""
+        """Serve until user code ends the worker; returns (cause kind, text). (Observers read `began`, the start of the running call.)"""
         inbox = self.inbox
         reactor = self.client.reactor
         executor = self.executor
@@ -298,7 +297,7 @@ class Worker(Resident):
                 ready = service.ready
                 wait_until(lambda: pending() or ready(), spin=False, before_sleep=self.groups.rest)
         except KeyboardInterrupt:
-            pass  # a cancellation that came after its task had ended
+            pass  # a cancellation that arrived after its task had ended
 
     def _serve(self, connection: Connection, code: int, fields: Any) -> str | None:
         """Handle one message. Returns the name of a call, None for other messages."""
@@ -324,7 +323,7 @@ class Worker(Resident):
             elif code == m.EXIT:
                 executor.end = executor.end or fields
         except KeyboardInterrupt:
-            pass  # a cancellation that came after its task had ended
+            pass  # a cancellation that arrived after its task had ended
         except Exception as error:
             message = (code, *fields)
             wrong = misfit(message)
@@ -367,15 +366,15 @@ class Worker(Resident):
             self.executor.end = (m.CAUSE_INIT, "its constructor raised")
 
     def _set_up(self, has: Mapping[str, Any]) -> None:
-        """Give this process the CPUs, devices and threads of its task or actor, which has these."""
+        """Give this process the CPUs, devices and native threads of its task or actor."""
         context = self.context
         self.process.confine(has.get("cpus"))
         context.accelerators = self._devices.show(context.gpu_ids, has.get("accelerators") or {}, self._ask_for_mps())
-        if VARIABLE not in (context.runtime_env.get("env_vars") or {}):  # else the user has said how many
+        if VARIABLE not in (context.runtime_env.get("env_vars") or {}):  # else the user has set their number
             self.process.set_native_threads(max(1, int(context.resources.get("CPU", 0))))
 
     def _ask_for_mps(self) -> tuple[str, str]:
-        """See `Devices.show`. Waits for the daemon; a process that is to be its client and cannot be ends."""
+        """See `Devices.show`. Waits for the daemon; a process that cannot be its client ends."""
         client = self.client
         if not self.context.gpu_ids or client.facts["mps"] not in ("on", "auto"):
             return "", ""
@@ -399,11 +398,11 @@ class Worker(Resident):
 
     # ------------------------------------------------------------------------------------ blocking
     def lends(self) -> bool:
-        """Whether a task runs that has CPUs which others could use while it waits."""
+        """Whether a task runs whose CPUs other tasks could use while it waits."""
         return self.executor.actor.instance is None and self.context.task_id is not None and self._lease_cpus
 
     def block(self) -> Callable[[], None] | None:
-        """Give back the CPUs of a task that is about to wait, and the tasks that queue behind it."""
+        """Give back the CPUs of a task that is about to wait, and the tasks queued behind it."""
         if not self.lends():
             return None
         client = self.client
@@ -437,8 +436,8 @@ class Worker(Resident):
         return f"{f'{context.actor_name}: ' if context.actor_name else ''}{short_name(context.class_name)}({context.actor_id.hex()[:8]})"
 
     def _terminated(self, number: int, _frame: FrameType | None) -> None:
-        """The handler of SIGTERM: the worker ends in order. Main thread, where user code may be cut, or between two calls."""
-        if self.process.is_forked():  # a child that user code forks, before the hooks of forks have run there
+        """The handler of SIGTERM: the worker ends in order. Main thread, interrupting user code or between two calls."""
+        if self.process.is_forked():  # a child that user code forks, before the fork hooks have run there
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), number)
         else:
@@ -447,14 +446,14 @@ class Worker(Resident):
                 raise error
 
     def terminate(self) -> BaseException | None:
-        """Begin to end in order, as SIGTERM asks. Returns the exception for the code of the main thread where calls run there."""
+        """Begin the orderly end that SIGTERM asks for. Returns the exception to raise on the main thread, if calls run there."""
         if self.groups.terminate():
             return None
         self.inbox.appendleft((self.client.node, m.EXIT, TERMINATED))  # user code may catch what is raised
         return Terminated()
 
     def forked(self) -> None:
-        """In a process that user code has forked: it is no worker, and ends where it comes to be one again."""
+        """In a process that user code has forked: it is no worker, and exits when the running call ends."""
         self.inbox.clear()
         self.executor.become_fork()
 
@@ -468,7 +467,7 @@ class Worker(Resident):
             self._leaving = True
             self._give_back_all()
             client.leases.give_back_idle()  # else these workers are killed
-        if signal.getsignal(signal.SIGTERM) == self._terminated:  # if what follows takes too long for somebody
+        if signal.getsignal(signal.SIGTERM) == self._terminated:  # in case the rest takes too long, a second SIGTERM kills
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         for connection in tuple(client.peers.values()):
             connection.drain(1.0)
@@ -491,12 +490,11 @@ class Worker(Resident):
         self.process.exit(self._status(kind))
 
     def _status(self, kind: str) -> int:
-        """The exit status of the process for this cause."""
         status = self.executor.status
         return int(kind == m.CAUSE_CRASH) if status is None else status
 
     def _finish_own_calls(self) -> None:
-        """Wait, at max_calls, until the tasks that it submitted are done, nobody borrows its objects, and its actors have ended.
+        """Wait, at max_calls, until the task's own calls are done, no process borrows its objects, and its actors have ended.
 
         The CPUs and GPUs of its task are free meanwhile.
         """
@@ -508,7 +506,7 @@ class Worker(Resident):
             return not lent and not any(peer.calls for peer in peers) and client.leases.is_idle() and client.actors.is_idle()
 
         def actors_ended() -> bool:
-            return self.context.actor_id is not None or not client.actors.own_live()  # those of an actor end with it
+            return self.context.actor_id is not None or not client.actors.own_live()  # an actor's own actors end with it
 
         if done() and actors_ended():
             return
@@ -523,7 +521,7 @@ class Worker(Resident):
         return list(self.main_thread.recent)
 
     def running_calls(self) -> list[tuple[bytes, str, float]]:
-        """The calls that this worker runs now: task, name, begin. Any thread."""
+        """The running calls of this worker: task, name, begin. Any thread."""
         found = [(call.task_id, call.name, call.began) for call in list(self.groups.running.values())]
         running, began = self.context.running, self._begun_on_main()
         if running is not None and began is not None:
@@ -531,7 +529,7 @@ class Worker(Resident):
         return found
 
     def _begun_on_main(self) -> float | None:
-        """When the call on the main thread began. It stands in a variable of the loop that serves calls: a call costs nothing for it."""
+        """When the call on the main thread began, read from a local variable of `serve_all`, which costs the call nothing."""
         with uncollected:
             for innermost in sys._current_frames().values():
                 frame = frame_of(type(self).serve_all.__code__, innermost)
