@@ -31,9 +31,10 @@ def methods(contract: type) -> list[str]:
     return [name for name, member in vars(contract).items() if isinstance(member, FunctionType) and not name.startswith("_")]
 
 
-def parameters(function: object) -> list[tuple[str, object]]:
+def parameters(function: object, *, required: bool = False) -> list[tuple[str, object]]:
     assert callable(function)
-    return [(each.name, each.kind) for each in inspect.signature(function).parameters.values() if each.name != "self"]
+    found = [each for each in inspect.signature(function).parameters.values() if each.name != "self"]
+    return [(each.name, each.kind) for each in found if not required or each.default is inspect.Parameter.empty]
 
 
 ROWS = [
@@ -55,7 +56,9 @@ def test_an_implementation_takes_the_calls_of_its_contract(contract: type, imple
     for name in methods(contract):
         if (contract, implementation, name) == (Process, OwnProcess, "set_title"):  # the title's own method
             continue
-        assert parameters(getattr(implementation, name)) == parameters(getattr(contract, name)), name
+        taken, wanted = getattr(implementation, name), getattr(contract, name)
+        assert [each for each in parameters(taken) if each in parameters(wanted)] == parameters(wanted), name
+        assert not set(parameters(taken, required=True)) - set(parameters(wanted)), name
 
 
 @pytest.mark.parametrize(
