@@ -50,6 +50,7 @@ import torch.multiprocessing
 
 from mray._api.dag_output import output, with_outputs
 from mray._channel.base import NOTHING
+from mray._channel.shm import ReaderEnd, WriterEnd
 from mray._device import nvml
 from mray._device.cuda import CudaPlatform
 from mray._device.cuda_tensors import CudaTensors, ForeignMemory
@@ -170,8 +171,8 @@ def cuda_ipc(case: Case, segment: Segment, writing: Side, reading: Side) -> tupl
         raise error
 
     prefix = f"{segment.name}-"
-    writer = CudaIpcWriter(segment, 0, LAYOUT, prefix, [SilentDoorbell()], platform=writing.platform, pinned=case.pinned)
-    return writer, CudaIpcReader(segment, 0, LAYOUT, 0, prefix, SilentDoorbell(), fail, platform=reading.platform)
+    writer = CudaIpcWriter(WriterEnd(segment, 0, LAYOUT, prefix, [SilentDoorbell()]), platform=writing.platform, pinned=case.pinned)
+    return writer, CudaIpcReader(ReaderEnd(segment, 0, LAYOUT, 0, prefix, SilentDoorbell(), fail), platform=reading.platform)
 
 
 class Filled:

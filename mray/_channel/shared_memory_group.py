@@ -32,7 +32,7 @@ from mray._channel.collective_ops import check_same_dtype, check_tensors, is_con
 from mray._channel.group import ALL, GRACE, Group, Machine
 from mray._channel.group_host import GroupHost
 from mray._channel.rendezvous import GroupMember
-from mray._channel.shm import ShmReader, ShmWriter
+from mray._channel.shm import ReaderEnd, ShmReader, ShmWriter, WriterEnd
 from mray._common.tensor_layout import FREED, has_memory
 from mray._ipc.mapped import address_of, claim
 from mray.exceptions import RayChannelError
@@ -382,7 +382,7 @@ class MemberOfGroup(Group):
             if writer is None:
                 board = self._board
                 prefix = f"{self._own.board}p{peer:x}-"
-                writer = self._senders[peer] = ShmWriter(board.segment, board.ring(peer), RING, prefix, [self._doorbells[peer]])
+                writer = self._senders[peer] = ShmWriter(WriterEnd(board.segment, board.ring(peer), RING, prefix, [self._doorbells[peer]]))
             # numpy arrays are the fastest message; types without a numpy name go as bytes.
             message = flat if library_of(flat) == "numpy" else (dtype_name(flat), _bytes_of(flat))
             while not writer.try_write(message):
@@ -402,9 +402,18 @@ class MemberOfGroup(Group):
             if reader is None:
                 board, host = self._boards[peer], self.host
                 prefix = f"{self._members[peer].board}p{self.rank:x}-"
-                where = board.segment, board.ring(self.rank), RING, 0, prefix, self._doorbells[peer]
-                ask = host.ask_of(self._members[peer].process)
-                reader = self._receivers[peer] = ShmReader(*where, lambda error: host.failure(error, "recv"), ask)
+                reader = self._receivers[peer] = ShmReader(
+                    ReaderEnd(
+                        board.segment,
+                        board.ring(self.rank),
+                        RING,
+                        0,
+                        prefix,
+                        self._doorbells[peer],
+                        lambda error: host.failure(error, "recv"),
+                        host.ask_of(self._members[peer].process),
+                    )
+                )
             message = self._receive(reader, peer)
             name, memory = message if message.__class__ is tuple else (dtype_name(message), message.view("u1"))
             into = _bytes_of(output.flat)

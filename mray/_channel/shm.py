@@ -29,6 +29,7 @@ from mray._channel.array_form import decode_array, encode_array
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed
 from mray._channel.tensor_form import decode_tensor, encode_tensor
 from mray._common.messages import FAILED, PACKED, PICKLED
+from mray._common.record import Record
 from mray._ipc.copying import copy_into
 from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.frames import decode_short
@@ -68,22 +69,49 @@ _dumps = pickle.dumps
 _loads = pickle.loads
 
 
+class WriterEnd(Record):
+    """Where a writer finds its ring, and whom it wakes."""
+
+    #: The memory of the ring, and the ring's offset there, in bytes.
+    segment: Segment
+    offset: int
+    layout: RingLayout
+    #: Begins the names of payload slots.
+    prefix: str
+    #: Of the readers, by number.
+    doorbells: Sequence[Doorbell]
+    #: One that wakes all of them.
+    group: GroupDoorbell | None = None
+    #: Identifies the channel in errors.
+    name: str = ""
+
+
+class ReaderEnd(Record):
+    """Where a reader finds its ring, and whom it wakes."""
+
+    #: The memory of the ring, and the ring's offset there, in bytes.
+    segment: Segment
+    offset: int
+    layout: RingLayout
+    #: Its number among the readers.
+    reader: int
+    #: Begins the names of payload slots.
+    prefix: str
+    #: The writer's.
+    doorbell: Doorbell
+    #: Pickles an error that replaces a message.
+    failure: Callable[[BaseException], bytes]
+    #: Asks the writer for slots whose names are unlinked.
+    ask: Ask | None = None
+
+
 class ShmWriter(ChannelWriter):
     """The writing end, in any process."""
 
     __slots__ = ("_doorbells", "_inline", "_only_doorbell", "_passed", "_put", "_refs", "_ring", "_slots", "_wanting")
 
-    def __init__(
-        self,
-        segment: Segment,
-        offset: int,
-        layout: RingLayout,
-        prefix: str,
-        doorbells: Sequence[Doorbell],
-        group: GroupDoorbell | None = None,
-        name: str = "",
-    ) -> None:
-        """`name` identifies the channel in errors."""
+    def __init__(self, end: WriterEnd) -> None:
+        segment, offset, layout, prefix, doorbells, group, name = end
         self._ring = ring = RingWriter(segment, offset, layout)
         self._put = ring.put
         self._inline = layout.inline
@@ -316,29 +344,18 @@ class ShmWriter(ChannelWriter):
 
 
 class ShmReader(ChannelReader):
-    """The end of reader number `reader`, in any process.
+    """The end of one reader, in any process.
 
     When the writer leaves, or dies, before a sent value could be mapped, no further message arrives, but the notification of its exit.
     """
 
     __slots__ = ("_doorbell", "_failure", "_ring", "_slots", "_take")
 
-    def __init__(
-        self,
-        segment: Segment,
-        offset: int,
-        layout: RingLayout,
-        reader: int,
-        prefix: str,
-        doorbell: Doorbell,
-        failure: Callable[[BaseException], bytes],
-        ask: Ask | None = None,
-    ) -> None:
-        """`ask` the writer for slots whose names are unlinked."""
+    def __init__(self, end: ReaderEnd) -> None:
+        segment, offset, layout, reader, prefix, doorbell, failure, ask = end
         self._ring = ring = RingReader(segment, offset, layout, reader)
         self._take = ring.take
         self._slots = SlotReader(prefix, segment.words(), offset // WORD + layout.released(reader), layout.slots, ask)
-        #: The writer's doorbell.
         self._doorbell = doorbell
         self._failure = failure
 

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
-from mray._inside.memory import WORD, RingLayout, Segment, publish_fence
+from mray._inside.memory import WORD, publish_fence
+from mray._inside.transports import ReaderEnd, WriterEnd
 from mray._ipc import layout as at
 from mray._ipc.layout import MOST_NOTE
 from mray._ipc.ring_loans import RingLoans, has_died, sign
@@ -36,10 +37,11 @@ class Lender(RingLoans[Lent]):
 
     __slots__ = ("_free", "_notes", "_uses")
 
-    def __init__(self, segment: Segment, offset: int, layout: RingLayout) -> None:
-        first = offset // WORD
+    def __init__(self, end: WriterEnd) -> None:
+        layout = end.layout
+        first = end.offset // WORD
         ended = [first + layout.lease(reader, 0) + at.ENDED for reader in range(layout.readers)]
-        super().__init__(segment.words(), ended, at.LEASE_WORDS)
+        super().__init__(end.segment.words(), ended, at.LEASE_WORDS)
         self._uses = 0
         #: The lowest last: a reader that releases immediately sees few of them.
         self._free = list(range(layout.leases - 1, -1, -1))
@@ -96,13 +98,14 @@ class Lender(RingLoans[Lent]):
 
 
 class LeaseHolder:
-    """The side of reader number `reader`."""
+    """One reader's side."""
 
     __slots__ = ("_board", "_first", "_lender", "_notes", "_words")
 
-    def __init__(self, segment: Segment, offset: int, layout: RingLayout, reader: int) -> None:
-        first = offset // WORD
-        self._words = words = segment.words()
+    def __init__(self, end: ReaderEnd) -> None:
+        layout, reader = end.layout, end.reader
+        first = end.offset // WORD
+        self._words = words = end.segment.words()
         self._board = first + layout.board(reader)
         self._first = first + layout.lease(reader, 0)
         #: The latest note of each lease.

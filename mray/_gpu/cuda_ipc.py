@@ -30,7 +30,7 @@ that its sender records and its receiver opens; beyond a thousand shared tensors
 from __future__ import annotations
 
 import marshal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -49,8 +49,7 @@ from mray._device.timelines import Peers, retire_later, sweep_retired
 from mray._gpu.channel_leases import LeaseHolder, Lender
 from mray._gpu.outputs import EdgeOutputs
 from mray._gpu.remembered import AGAIN, LentMessage, RememberedLeases
-from mray._inside.memory import Ask, Doorbell, GroupDoorbell, RingLayout, Segment
-from mray._inside.transports import NOTHING, ChannelReader, Failed, ShmReader, ShmWriter
+from mray._inside.transports import NOTHING, ChannelReader, Failed, ReaderEnd, ShmReader, ShmWriter, WriterEnd
 from mray._inside.values import Serialized
 from mray._ipc.frames import decode_short
 from mray._ipc.ring_loans import sweep_closed
@@ -64,31 +63,18 @@ class WithTrial(NamedTuple):
 
 
 class CudaIpcWriter(ShmWriter):
-    """The writing end; `name` identifies the edge in errors."""
+    """The writing end."""
 
     __slots__ = (
         *("_device_seen", "_exports", "_lender", "_name", "_opens", "_outputs", "_peers", "_platform", "_readers", "_remembered"),
         *("_sweeps", "_told", "_unsent", "_words"),
     )
 
-    def __init__(
-        self,
-        segment: Segment,
-        offset: int,
-        layout: RingLayout,
-        prefix: str,
-        doorbells: Sequence[Doorbell],
-        group: GroupDoorbell | None = None,
-        name: str = "an edge",
-        *,
-        platform: Platform,
-        proven: bool = True,
-        pinned: bool = False,
-    ) -> None:
-        super().__init__(segment, offset, layout, prefix, doorbells, group, name)
+    def __init__(self, end: WriterEnd, *, platform: Platform, proven: bool = True, pinned: bool = False) -> None:
+        super().__init__(end)
         self._platform = platform
-        self._name = name
-        self._lender = Lender(segment, offset, layout)
+        self._name = end.name
+        self._lender = Lender(end)
         self._exports = TensorExports(platform, self._lend, self._lender.sweep, pinned=pinned)
         #: The readers, whose points memory waits for.
         self._peers = Peers()
@@ -98,8 +84,8 @@ class CudaIpcWriter(ShmWriter):
         self._sweeps = False
         #: Those that the reader remembers, and tensors that are created over them here; None: it cannot.
         self._remembered = RememberedLeases(platform, self._exports, self._lender, self._peers)
-        self._outputs = EdgeOutputs(platform, self._remembered) if layout.readers == 1 and not pinned else None
-        self._readers = layout.readers
+        self._outputs = EdgeOutputs(platform, self._remembered) if end.layout.readers == 1 and not pinned else None
+        self._readers = end.layout.readers
         #: Whether each reader can open what it gets, by its latest note.
         self._words: dict[int, bool] = {}
         #: Whether the readers can open memory of this process; None: unknown.
@@ -266,22 +252,11 @@ class CudaIpcReader(ShmReader):
 
     __slots__ = ("_early", "_imports", "_is_ahead", "_is_cut_off", "_lender_is_dead", "_name")
 
-    def __init__(
-        self,
-        segment: Segment,
-        offset: int,
-        layout: RingLayout,
-        reader: int,
-        prefix: str,
-        doorbell: Doorbell,
-        failure: Callable[[BaseException], bytes],
-        ask: Ask | None = None,
-        *,
-        platform: Platform,
-        name: str = "an edge",
-    ) -> None:
+    def __init__(self, end: ReaderEnd, *, platform: Platform, name: str = "an edge") -> None:
+        """`name` identifies the edge in errors."""
         self._name = name
-        borrower = LeaseHolder(segment, offset, layout, reader)
+        borrower = LeaseHolder(end)
+        failure = end.failure
         self._is_cut_off = False
         self._lender_is_dead = borrower.lender_is_dead
 
@@ -292,9 +267,9 @@ class CudaIpcReader(ShmReader):
                 self._is_cut_off = True
             return failure(error)
 
-        super().__init__(segment, offset, layout, reader, prefix, doorbell, explain, ask)
+        super().__init__(end._replace(failure=explain))
 
-        self._imports = TensorImports(platform, borrower.end, layout.leases // 2, copies=layout.readers > 1, gone=borrower.gone)
+        self._imports = TensorImports(platform, borrower.end, end.layout.leases // 2, copies=end.layout.readers > 1, gone=borrower.gone)
         self._is_ahead = False
         #: The value of the next message, and its copies to settle, if that was read already.
         self._early: list[tuple[Any, list[Staged]]] = []

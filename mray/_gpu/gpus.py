@@ -24,7 +24,7 @@ from mray._gpu.trial import offer, try_offer, withdraw
 from mray._graph.gpu_edges import Carriage
 from mray._graph.graph_messages import OFFER, WITHDRAW
 from mray._inside.plans import plan as plans
-from mray._inside.transports import ChannelReader, ChannelWriter, EdgeRules, ShmReader, ShmWriter
+from mray._inside.transports import ChannelReader, ChannelWriter, EdgeRules, ReaderEnd, ShmReader, ShmWriter, WriterEnd
 from mray._runtime.connections.part import Part
 from mray.exceptions import RaySystemError
 
@@ -83,7 +83,7 @@ class Gpus(Part):
 
     # ------------------------------------------------------------------------------------ edges
     def writer(
-        self, route: plans.Route, place: tuple[Any, ...], carriage: Carriage | None, failure: Callable[[BaseException], bytes]
+        self, route: plans.Route, end: WriterEnd, carriage: Carriage | None, failure: Callable[[BaseException], bytes]
     ) -> ChannelWriter:
         devices = _devices_for(route)
         rules = EdgeRules(route.transfer.static_shape, route.transfer.direct_return)
@@ -91,20 +91,18 @@ class Gpus(Part):
             from mray._gpu.nccl_edge import NcclWriter  # noqa: PLC0415  (only members need it)
 
             assert carriage is not None
-            return NcclWriter(ShmWriter(*place), *carriage, rules, failure, devices)
-        writer = CudaIpcWriter(*place, platform=devices, proven=route.proven, pinned=route.transport == PINNED)
+            return NcclWriter(ShmWriter(end), *carriage, rules, failure, devices)
+        writer = CudaIpcWriter(end, platform=devices, proven=route.proven, pinned=route.transport == PINNED)
         promised = route.transfer.static_shape or route.transfer.direct_return
         return CheckedWriter(writer, rules, devices.tensor_types(), failure) if promised else writer
 
-    def reader(
-        self, route: plans.Route, place: tuple[Any, ...], carriage: Carriage | None, failure: Callable[[BaseException], bytes]
-    ) -> ChannelReader:
+    def reader(self, route: plans.Route, end: ReaderEnd, carriage: Carriage | None) -> ChannelReader:
         if route.transport == NCCL:
             from mray._gpu.nccl_edge import NcclReader  # noqa: PLC0415  (only members need it)
 
             assert carriage is not None
-            return NcclReader(ShmReader(*place), carriage.communicator, carriage.ranks[0], failure)
-        return CudaIpcReader(*place, platform=_devices_for(route), name=route.name)
+            return NcclReader(ShmReader(end), carriage.communicator, carriage.ranks[0], end.failure)
+        return CudaIpcReader(end, platform=_devices_for(route), name=route.name)
 
     def placed(self, reader: ChannelReader, device: str, failure: Callable[[BaseException], bytes]) -> ChannelReader:
         return PlacedReader(reader, device, failure, platform())

@@ -15,7 +15,7 @@ from mray._api.communicator import Communicator
 from mray._channel.base import ChannelReader, ChannelWriter
 from mray._channel.communicator_edge import CommunicatorReader, CommunicatorWriter, EdgeRules
 from mray._channel.select import BLOCKING, ON_DEVICES
-from mray._channel.shm import ShmReader, ShmWriter
+from mray._channel.shm import ReaderEnd, ShmReader, ShmWriter, WriterEnd
 from mray._graph.communicators import leave
 from mray._graph.gpu_edges import Carriage
 from mray._graph.host import GraphHost
@@ -104,11 +104,11 @@ class _Opener(NamedTuple):
         group = host.group_doorbell(own, doorbells) if len(doorbells) > 1 else None
         if group is not None:
             self.ends.leave.append(partial(host.end_group_doorbell, own))
-        where = self.segment, channel.offset, channel.layout, own, doorbells, group, channel.name
+        end = WriterEnd(self.segment, channel.offset, channel.layout, own, doorbells, group, channel.name)
         carriage = self._carriage(channel, channel.readers)
         if channel.transport in ON_DEVICES:
-            return host.gpus().writer(channel, where, carriage, self._failure)
-        writer = ShmWriter(*where)
+            return host.gpus().writer(channel, end, carriage, self._failure)
+        writer = ShmWriter(end)
         if carriage is None:
             return writer
         rules = EdgeRules(channel.transfer.static_shape, channel.transfer.direct_return)
@@ -120,12 +120,11 @@ class _Opener(NamedTuple):
         doorbell = host.doorbell_of(self.processes[channel.writer])
         if len(channel.readers) > 1:
             self.ends.leave.append(host.join_group_doorbell(self.processes[channel.writer], own))
-        place = channel.readers.index(self.endpoint)
-        where = (
+        end = ReaderEnd(
             self.segment,
             channel.offset,
             channel.layout,
-            place,
+            channel.readers.index(self.endpoint),
             own,
             doorbell,
             self._failure,
@@ -133,9 +132,9 @@ class _Opener(NamedTuple):
         )
         carriage = self._carriage(channel, (channel.writer,))
         if channel.transport in ON_DEVICES:
-            reader: ChannelReader = host.gpus().reader(channel, where, carriage, self._failure)
+            reader: ChannelReader = host.gpus().reader(channel, end, carriage)
         else:
-            reader = ShmReader(*where)
+            reader = ShmReader(end)
             if carriage is not None:
                 reader = CommunicatorReader(reader, carriage.communicator, carriage.ranks[0], self._failure)
         if channel.transfer.device in PLACES:

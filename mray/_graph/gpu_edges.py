@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 if TYPE_CHECKING:
     from mray._api.communicator import Communicator
     from mray._channel.base import ChannelReader, ChannelWriter
+    from mray._channel.shm import ReaderEnd, WriterEnd
     from mray._channel.site import Site
     from mray._graph.plan import Route, Step
     from mray._trace.span import Buffer
@@ -55,18 +56,14 @@ class GpuEdges(Protocol):
     def answer(self, verb: str, payload: bytes) -> bytes:
         """Answer OFFER, TRY or WITHDRAW (`mray._graph.trials`)."""
 
-    def writer(
-        self, route: Route, place: tuple[Any, ...], carriage: Carriage | None, failure: Callable[[BaseException], bytes]
-    ) -> ChannelWriter:
-        """The writing end of a channel whose transport leaves tensors on devices. `place`: the arguments of `ShmWriter`.
+    def writer(self, route: Route, end: WriterEnd, carriage: Carriage | None, failure: Callable[[BaseException], bytes]) -> ChannelWriter:
+        """The writing end of a channel whose transport leaves tensors on devices.
 
         Raises RuntimeError where this process sees no GPU any more.
         """
 
-    def reader(
-        self, route: Route, place: tuple[Any, ...], carriage: Carriage | None, failure: Callable[[BaseException], bytes]
-    ) -> ChannelReader:
-        """One reader's end of it. `place`: the arguments of `ShmReader`."""
+    def reader(self, route: Route, end: ReaderEnd, carriage: Carriage | None) -> ChannelReader:
+        """One reader's end of it."""
 
     def placed(self, reader: ChannelReader, device: str, failure: Callable[[BaseException], bytes]) -> ChannelReader:
         """A reader whose tensors arrive on a device: ``"cpu"``, ``"gpu"`` or ``"cuda"``."""

@@ -5,8 +5,6 @@ Ask                   The type of a function that gets the descriptor of a segme
 Doorbell              The doorbell of one process, which wakes it.
 GroupDoorbell         One doorbell for all readers of a ring.
 PAGE                  The bytes of a page of memory.
-RingLayout            The offsets of a ring's header and slots in its segment.
-Segment               A named piece of shared memory, mapped into this process.
 WORD                  The bytes of a 64-bit field in shared memory.
 publish_fence         The fence before a writer publishes.
 round_up              Round a size up to a multiple of a unit, by default a page.
@@ -15,9 +13,9 @@ trust_fence           The fence before a reader trusts what it has read.
 """
 
 from mray._ipc.doorbell import Doorbell, GroupDoorbell
-from mray._ipc.layout import WORD, RingLayout
+from mray._ipc.layout import WORD
 from mray._ipc.memory_order import publish_fence, trust_fence
-from mray._ipc.segment import PAGE, Ask, Segment, round_up
+from mray._ipc.segment import PAGE, Ask, round_up
 
 __all__ = [
     "PAGE",
@@ -25,8 +23,6 @@ __all__ = [
     "Ask",
     "Doorbell",
     "GroupDoorbell",
-    "RingLayout",
-    "Segment",
     "publish_fence",
     "round_up",
     "trust_fence",

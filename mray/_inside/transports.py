@@ -16,10 +16,12 @@ MemberOfGroup         A member of a group that calls collectives through shared 
 NOTHING               The answer of a reader without a message.
 RankCommunicator      A communicator for actors: sent to each member and initialized there.
 ReaderBy              A reader that reads by a given function.
+ReaderEnd             The arguments of a `ShmReader`.
 ShmReader             The reading end of a ring in shared memory.
 ShmWriter             The writing end of a ring in shared memory.
 WrappedReader         A reader around another one.
 WrappedWriter         A writer around another one.
+WriterEnd             The arguments of a `ShmWriter`.
 join                  Join a group of processes that call collectives together.
 library_of            The name of the array library that an object belongs to.
 ====================  ====================================================================================================
@@ -34,7 +36,7 @@ from mray._channel.membership import join
 from mray._channel.rank_communicator import RankCommunicator
 from mray._channel.rendezvous import GroupMember
 from mray._channel.shared_memory_group import MemberOfGroup
-from mray._channel.shm import ShmReader, ShmWriter
+from mray._channel.shm import ReaderEnd, ShmReader, ShmWriter, WriterEnd
 
 __all__ = [
     "NOTHING",
@@ -52,10 +54,12 @@ __all__ = [
     "MemberOfGroup",
     "RankCommunicator",
     "ReaderBy",
+    "ReaderEnd",
     "ShmReader",
     "ShmWriter",
     "WrappedReader",
     "WrappedWriter",
+    "WriterEnd",
     "join",
     "library_of",
 ]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from mray._channel.base import ChannelReader, ChannelWriter
-from mray._channel.shm import ShmReader, ShmWriter
+from mray._channel.shm import ReaderEnd, ShmReader, ShmWriter, WriterEnd
 from mray._ipc.doorbell import Doorbell, new_wakeup_fd
 from mray._ipc.layout import RingLayout
 from mray._ipc.ring import RingWriter
@@ -37,16 +37,17 @@ class Shared:
     def make(
         self,
         readers: int,
-        make_writer: Callable[..., ShmWriter] = ShmWriter,
-        make_reader: Callable[..., ShmReader] = ShmReader,
+        make_writer: Callable[[WriterEnd], ShmWriter] = ShmWriter,
+        make_reader: Callable[[ReaderEnd], ShmReader] = ShmReader,
         leases: int = 0,
+        name: str = "an edge",
     ) -> Ends:
         layout = RingLayout(self.entries, 1024, readers, 6, leases)
         segment = Segment.create(self.prefix + "ring", layout.size)
         RingWriter.format(segment, 0, layout)
         prefix = f"{self.prefix}s{len(self._rings)}-"
-        writer = make_writer(segment, 0, layout, prefix, self.doorbells[1 : readers + 1])
-        ends = [make_reader(segment, 0, layout, number, prefix, self.doorbells[0], pickle.dumps) for number in range(readers)]
+        writer = make_writer(WriterEnd(segment, 0, layout, prefix, self.doorbells[1 : readers + 1], name=name))
+        ends = [make_reader(ReaderEnd(segment, 0, layout, number, prefix, self.doorbells[0], pickle.dumps)) for number in range(readers)]
         segment.unlink()
         self._rings.append((segment, writer, ends))
         return writer, list(ends)

@@ -37,7 +37,7 @@ def make(request: pytest.FixtureRequest, shm: Any, monkeypatch: pytest.MonkeyPat
             writer = InprocWriter(readers, ENTRIES)
             return writer, [writer.reader(number) for number in range(readers)]
         devices = platform()
-        make_writer = partial(CudaIpcWriter, platform=devices, name="an edge", pinned=kind == "pinned")
+        make_writer = partial(CudaIpcWriter, platform=devices, pinned=kind == "pinned")
         return shm.make(readers, make_writer, partial(CudaIpcReader, platform=devices), leases=4)
 
     if kind in ("cuda_ipc", "pinned"):

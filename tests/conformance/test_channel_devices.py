@@ -52,9 +52,10 @@ class Edge:
         self.readers: list[ChannelReader]
         self.writer, self.readers = shm.make(
             readers,
-            partial(CudaIpcWriter, platform=own, name="the edge from A.f to B.g", proven=proven, pinned=self.is_pinned),
+            partial(CudaIpcWriter, platform=own, proven=proven, pinned=self.is_pinned),
             partial(CudaIpcReader, platform=self.view, name="the edge from A.f to B.g"),
             leases=LEASES,
+            name="the edge from A.f to B.g",
         )
 
     def send(self, value: Any) -> None:
@@ -485,7 +486,7 @@ def test_after_the_first_message_nothing_is_opened_registered_or_ended(edge_of: 
     edge = edge_of()
     back, (reader,) = shm.make(
         1,
-        partial(CudaIpcWriter, platform=edge.view, name="back", pinned=edge.is_pinned),
+        partial(CudaIpcWriter, platform=edge.view, pinned=edge.is_pinned),
         partial(CudaIpcReader, platform=edge.platform),
         leases=LEASES,
     )
@@ -696,9 +697,7 @@ def test_tensors_of_several_gpus_are_not_taken_for_each_other(make_edge: Callabl
 def test_both_pools_of_a_gpu_may_have_one_reader(make_edge: Callable[..., Edge], shm: Any) -> None:
     one = make_edge("pinned", 1)
     one.send(null.full(10, 1))
-    writer, (reader,) = shm.make(
-        1, partial(CudaIpcWriter, platform=one.platform, name="another"), partial(CudaIpcReader, platform=one.view), leases=LEASES
-    )
+    writer, (reader,) = shm.make(1, partial(CudaIpcWriter, platform=one.platform), partial(CudaIpcReader, platform=one.view), leases=LEASES)
     assert writer.try_write(null.full(10, 2))
     assert [one.host(one.read()).tolist(), reader.try_read().tolist()] == [[1] * 10, [2] * 10]
 

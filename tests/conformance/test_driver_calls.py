@@ -32,7 +32,7 @@ class Edge:
         self.one, self.other = pair.one, pair.other
         self.writer, (self.reader,) = shm.make(
             1,
-            partial(CudaIpcWriter, platform=pair.platform, name="an edge"),
+            partial(CudaIpcWriter, platform=pair.platform),
             partial(CudaIpcReader, platform=pair.other_platform, name="an edge"),
             leases=64,
         )

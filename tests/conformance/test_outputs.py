@@ -88,7 +88,7 @@ class NullEdge(Edge):
         self.own = own
         self.writer, (self.reader,) = shm.make(
             1,
-            partial(CudaIpcWriter, platform=own, name="an edge"),
+            partial(CudaIpcWriter, platform=own),
             partial(CudaIpcReader, platform=self.view, name="an edge"),
             leases=LEASES,
         )
@@ -118,7 +118,7 @@ class TorchEdge(Edge):
             device._tensors.tells_current = True
         self.writer, (self.reader,) = shm.make(
             1,
-            partial(CudaIpcWriter, platform=pair.platform, name="an edge"),
+            partial(CudaIpcWriter, platform=pair.platform),
             partial(CudaIpcReader, platform=pair.other_platform, name="an edge"),
             leases=LEASES,
         )

@@ -25,7 +25,7 @@ from mray._channel.array_form import decode_array, encode_array
 from mray._channel.base import NOTHING
 from mray._channel.board import Board
 from mray._channel.rendezvous import GroupMember, Meeting
-from mray._channel.shm import ShmReader, ShmWriter
+from mray._channel.shm import ReaderEnd, ShmReader, ShmWriter, WriterEnd
 from mray._common import messages as m
 from mray._common.log import logger
 from mray._common.protocol import misfit
@@ -145,7 +145,7 @@ class _Ring:
         self.segment = Segment.create(name, _LAYOUT.size)
         self.segment.unlink()
         RingWriter.format(self.segment, 0, _LAYOUT)
-        self.writer = ShmWriter(self.segment, 0, _LAYOUT, name, [_Doorbell()])  # type: ignore[list-item]
+        self.writer = ShmWriter(WriterEnd(self.segment, 0, _LAYOUT, name, [_Doorbell()]))  # type: ignore[list-item]
         self.name = name
         for value in ("text", b"bytes", numpy.arange(4)):
             assert self.writer.try_write(value)
@@ -153,7 +153,8 @@ class _Ring:
 
     def read(self, memory: bytes) -> object:
         self.segment.memory[:] = memory.ljust(len(self.whole), b"\0")[: len(self.whole)]
-        reader = ShmReader(self.segment, 0, _LAYOUT, 0, self.name, _Doorbell(), lambda error: repr(error).encode())  # type: ignore[arg-type]
+        doorbell: Any = _Doorbell()
+        reader = ShmReader(ReaderEnd(self.segment, 0, _LAYOUT, 0, self.name, doorbell, lambda error: repr(error).encode()))
         got = []
         try:
             for _ in range(2 * _LAYOUT.entries):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mray._channel.base import NOTHING, Failed
-from mray._channel.shm import ShmReader, ShmWriter
+from mray._channel.shm import ReaderEnd, ShmReader, ShmWriter, WriterEnd
 from mray._ipc import layout as at
 from mray._ipc.doorbell import Doorbell, GroupDoorbell
 from mray._ipc.layout import RingLayout
@@ -84,7 +84,7 @@ class Channel:
         doorbells = [process.doorbell_of(name, by_semaphore=self.semaphores) for name in self.readers]
         fd: Any = -1 if self.semaphores else DoorbellFd(run, "group", tuple(f"group of {name}" for name in self.readers))
         segment: Any = Segment(run, "ring", self.layout.size)
-        writer = ShmWriter(segment, 0, self.layout, "slot", doorbells, GroupDoorbell(fd, doorbells) if self.grouped else None)
+        writer = ShmWriter(WriterEnd(segment, 0, self.layout, "slot", doorbells, GroupDoorbell(fd, doorbells) if self.grouped else None))
         for value in self.values[: self.before]:
             assert writer.try_write(value)
         return process, writer, doorbells
@@ -141,7 +141,9 @@ class Channel:
             fd: Any = DoorbellFd(run, f"group of {process.name}")
             process.reactor.watch_wakeup(fd)
         segment: Any = Segment(run, "ring", self.layout.size)
-        reader = ShmReader(segment, 0, self.layout, number, "slot", process.doorbell_of("writer", by_semaphore=self.semaphores), failure)
+        reader = ShmReader(
+            ReaderEnd(segment, 0, self.layout, number, "slot", process.doorbell_of("writer", by_semaphore=self.semaphores), failure)
+        )
         run.is_early = False
         got: list[bytes] = []
         held: list[tuple[View, bytes]] = []

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from mray._channel.shm import ReaderEnd, WriterEnd
 from mray._device.timelines import Where
 from mray._gpu import remembered
 from mray._gpu.channel_leases import LeaseHolder, Lender, Note
@@ -26,7 +27,7 @@ from mray._ipc import ring_loans
 from mray._ipc.layout import RingLayout
 from mray._ipc.ring import RingReader, RingWriter
 from tests.interleavings import explorer
-from tests.interleavings.channel import formatted
+from tests.interleavings.channel import failure, formatted
 from tests.interleavings.explorer import GET, READ, SEQUENTIAL, SET, WRITE, Explored, Explorer, Outcome, Plain, Run, dead
 from tests.interleavings.stand_ins import Process, Segment, Silent, in_place
 
@@ -78,7 +79,7 @@ class Lending:
         run.is_early = True
         segment: Any = Segment(run, "ring", self.layout.size)
         ring = RingWriter(segment, 0, self.layout)
-        lender = Lender(segment, 0, self.layout)
+        lender = Lender(WriterEnd(segment, 0, self.layout, "", ()))
         for number in range(self.before):
             self._send(run, number, ring, lender, lent)
         return process, ring, lender
@@ -151,8 +152,8 @@ class Lending:
         run.is_early = True
         segment: Any = Segment(run, "ring", self.layout.size)
         ring = RingReader(segment, 0, self.layout, number)
-        borrower = LeaseHolder(segment, 0, self.layout, number)
         doorbell = process.doorbell_of("writer")
+        borrower = LeaseHolder(ReaderEnd(segment, 0, self.layout, number, "", doorbell, failure))
         run.is_early = False
         seen = 0
         over = False

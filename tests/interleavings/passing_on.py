@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mray._channel.base import NOTHING, Failed
-from mray._channel.shm import ShmReader, ShmWriter
+from mray._channel.shm import ReaderEnd, ShmReader, ShmWriter, WriterEnd
 from mray._ipc import ring_loans
 from mray._ipc.layout import RingLayout
 from tests.interleavings.channel import array, failure, formatted
@@ -45,7 +45,7 @@ class PassingOn:
         process = Process(run, "writer", NAMES)
         run.is_early = True
         segment: Any = Segment(run, "first", FIRST.size)
-        writer = ShmWriter(segment, 0, FIRST, "a", [process.doorbell_of("relay")])
+        writer = ShmWriter(WriterEnd(segment, 0, FIRST, "a", [process.doorbell_of("relay")]))
         run.is_early = False
         number = 0
         process.knows(lambda: (number, writer))
@@ -59,9 +59,9 @@ class PassingOn:
         run.is_early = True
         first: Any = Segment(run, "first", FIRST.size)
         second: Any = Segment(run, "second", SECOND.size)
-        reader = ShmReader(first, 0, FIRST, 0, "a", process.doorbell_of("writer"), failure)
+        reader = ShmReader(ReaderEnd(first, 0, FIRST, 0, "a", process.doorbell_of("writer"), failure))
         doorbell = process.doorbell_of("reader")
-        writer = ShmWriter(second, 0, SECOND, "b", [doorbell])
+        writer = ShmWriter(WriterEnd(second, 0, SECOND, "b", [doorbell]))
         run.is_early = False
         got: list[bytes] = []
         over = False
@@ -96,7 +96,7 @@ class PassingOn:
         run.is_early = True
         segment: Any = Segment(run, "second", SECOND.size)
         doorbell = process.doorbell_of("relay")
-        reader = ShmReader(segment, 0, SECOND, 0, "b", doorbell, failure)
+        reader = ShmReader(ReaderEnd(segment, 0, SECOND, 0, "b", doorbell, failure))
         run.is_early = False
         got: list[bytes] = []
         held: list[View] = []

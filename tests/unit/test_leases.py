@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import resource
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from mray._channel.shm import ReaderEnd, WriterEnd
 from mray._gpu.channel_leases import LeaseHolder, Lender, Note
 from mray._ipc import layout as at
 from mray._ipc.layout import MOST_NOTE, WORD, RingLayout
@@ -38,8 +41,11 @@ class Boards:
         self.layout = RingLayout(2, 64, readers, 2, LEASES)
         self.segment = Segment.create(f"/mray-test-leases-{os.getpid()}", offset + self.layout.size)
         self.segment.unlink()
-        self.lender = Lender(self.segment, offset, self.layout)
-        self.borrowers = [LeaseHolder(self.segment, offset, self.layout, reader) for reader in range(readers)]
+        self.lender = Lender(WriterEnd(self.segment, offset, self.layout, "", ()))
+        doorbell: Any = None
+        self.borrowers = [
+            LeaseHolder(ReaderEnd(self.segment, offset, self.layout, reader, "", doorbell, pickle.dumps)) for reader in range(readers)
+        ]
 
         self.out: list[tuple[Thing, int, int]] = []
 
