@@ -73,7 +73,6 @@ class Entry:
     sent: Any = None
 
     def ready(self) -> bool:
-        """Whether the value (or error) is available."""
         return self.form is not None
 
     def complete(self, form: int, payload: Any, refs: list[Any] | None = None) -> None:
@@ -163,7 +162,6 @@ class Completion:
         #: The count of failures in this process at the last check of all entries. Several threads write it without a lock: an older count
         #: only causes one more check.
         self._failures = -1
-        #: The first failed entry that was found.
         self.failed: Entry | None = None
 
     def is_reached(self) -> bool:
@@ -195,11 +193,9 @@ class Countdown:
         self.left = 0
 
     def to_watch(self, entries: Sequence[Entry]) -> Sequence[Entry]:
-        """The entries to `watch`."""
         return entries
 
     def watch(self, entry: Entry) -> None:
-        """Count this entry if it is pending."""
         if entry.form is None:
             self.left += 1
             entry.then(self._done)

@@ -173,7 +173,6 @@ def unpickle_error(data: bytes) -> BaseException:
     return UnserializableException(text)
 
 
-#: The prefix of the text of a task's error.
 TASK_ERROR = f"{OURS}RayTaskError: "
 
 

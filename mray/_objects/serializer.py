@@ -140,7 +140,6 @@ class Serialized:
 
     @property
     def has_tensors(self) -> bool:
-        """Whether any buffer is a tensor's."""
         return any(is_tensor_memory(buffer.obj) for buffer in self.buffers)
 
     @property
@@ -149,7 +148,6 @@ class Serialized:
         return PACKED if self.buffers else PICKLED
 
     def to_bytes(self) -> bytes:
-        """The layout as bytes, for values inside a message."""
         if not self.buffers:
             return self.pickled
         out = bytearray(self.size)
@@ -171,7 +169,6 @@ class Serialized:
                 start += written
 
     def _parts(self, base: int) -> list[tuple[int, bytes | memoryview]]:
-        """The pieces of the layout, each with its offset."""
         pickled = self.pickled
         buffers = self.buffers
         if not buffers:

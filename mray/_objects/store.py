@@ -54,7 +54,6 @@ from mray.exceptions import ObjectStoreFullError, OutOfDiskError
 
 #: A pooled segment serves a value if it is at most this many times too large.
 _SLACK = 2
-#: The most segments in a process's pool.
 _POOL_SEGMENTS = 256
 
 #: The largest value whose mapping is retained for its next reading: above, checking it for writes costs more than mapping it.
@@ -288,7 +287,6 @@ class SegmentStore:
         return pooled > self._counts[POOLED] and self._table.total(BYTES, rows) - pooled + size <= self.limit
 
     def _take(self, size: int, owner: str) -> Segment | None:
-        """A pooled segment, or None."""
         with self._lock:
             while (best := self._best_free(size, owner)) is not None:
                 if not is_there(best.name):  # its name was removed: no reader would find it
@@ -381,14 +379,12 @@ class SegmentStore:
             self._evict(next(iter(self._free)))
 
     def _remove(self, name: str) -> None:
-        """Remove a file of this store."""
         size = self._spilled.pop(name, None)
         if size is not None:
             self._count(SPILLED, -size)
             unlink(name)
 
     def trim(self) -> None:
-        """Empty the pool."""
         with self._lock:
             self._trim_locked()
 
@@ -542,7 +538,6 @@ def _open_whole(name: str, length: int) -> int:
 
 
 def _size_of(name: str) -> int:
-    """Bytes of a segment; FileNotFoundError if its name was removed."""
     return os.stat(name if is_file(name) else SHM + name).st_size
 
 

@@ -70,7 +70,6 @@ class Recording:
     spans: Sequence[Span]
     graph: str = ""
     endpoint: str = ""
-    #: Spans that did not fit.
     dropped: int = 0
 
 
@@ -81,7 +80,6 @@ class Trace:
     recordings: list[Recording] = field(default_factory=list)
     #: Events of other profilers, with times of `clock`.
     foreign: list[dict[str, Any]] = field(default_factory=list)
-    #: Further metadata of the file.
     facts: dict[str, Any] = field(default_factory=dict)
 
     def events(self) -> list[dict[str, Any]]:

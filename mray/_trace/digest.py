@@ -83,7 +83,6 @@ class Digest:
         }
 
     def total_compute(self, index: int) -> int:
-        """Nanoseconds that a step has computed."""
         return sum(_durations(self._of(COMPUTE, index)))
 
     def utilization(self, endpoint: str) -> float:

@@ -36,7 +36,6 @@ class Span(NamedTuple):
     place: int | str = -1
     #: The number of the message in its channel, as both endpoints count; -1: none.
     number: int = -1
-    #: Bytes of the message.
     size: int = 0
     failed: bool = False
 
@@ -53,7 +52,6 @@ class Buffer:
         self.begun = clock()
 
     def add(self, span: tuple[Any, ...]) -> None:
-        """Store a span (the fields of a `Span`)."""
         if len(self.spans) < self.limit:
             self.spans.append(span)
         else:
@@ -94,5 +92,4 @@ class SpanBuffers:
         ]
 
 
-#: The buffers of this process.
 span_buffers: ProcessLocal[SpanBuffers] = ProcessLocal(SpanBuffers)

@@ -84,7 +84,6 @@ class ActorCaller:
         self._follow(self.actor.arguments_came(call))
 
     def on_state(self, state: str, process: str, incarnation: int, cause: Cause | None) -> None:
-        """Apply the state of the actor that the node reports."""
         # POINT actor state heard
         if self.actor.link is not None and (state in (RESTARTING, DEAD) or incarnation != self.actor.incarnation):
             self.actor.link.read_rest()
@@ -117,7 +116,6 @@ class ActorCaller:
 
     # ------------------------------------------------------------------------------------ instructions
     def ask_node(self) -> None:
-        """Subscribe at the node; if that is lost the actor is dead."""
         if self.client.fatal is not None:
             self._follow(self.actor.reported(DEAD, "", -1, Cause(m.CAUSE_NODE, str(self.client.fatal))))
         else:
@@ -170,7 +168,6 @@ class ActorCaller:
         return actor_error(self.actor_id, self.class_name, self.actor.cause, doing=doing)
 
     def connection_of(self, _call: Call) -> Connection | None:
-        """The connection over which a call was sent."""
         link: Connection | None = self.actor.link
         return link
 
@@ -226,7 +223,6 @@ class ActorState:
         return cancel
 
 
-#: How each instruction is carried out.
 _WAYS: dict[type[Any], Callable[[ActorCaller, Any], None]] = {
     do.Send: lambda caller, send: caller.push(send.call),
     do.Cancel: lambda _caller, cancel: cancel.call.cancel(),
@@ -252,7 +248,6 @@ class ActorCallers(Part, dict[bytes, ActorCaller]):
         client.from_node.on({m.ACTOR_STATE: self._on_state})
 
     def of(self, actor_id: bytes) -> ActorCaller:
-        """The queue of calls to an actor."""
         caller = self.get(actor_id)
         if caller is None:
             caller = self[actor_id] = ActorCaller(self, actor_id)

@@ -46,6 +46,5 @@ class CallContext:
 
     @property
     def task_id(self) -> bytes | None:
-        """The id of the running call."""
         running = self.running
         return None if running is None else running.task_id

@@ -62,7 +62,6 @@ class Call:
     name = ""
     #: The queue (of an actor, of a scheduling class) that the call belongs to.
     source: Any = None
-    #: The lease that a task was pushed to.
     lease: Any = None
 
     def __init__(self, task_id: bytes, method: Any, num_returns: int, entry: Entry | None, entries: Sequence[Entry] = ()) -> None:

@@ -57,7 +57,6 @@ class Cancelling:
     def __init__(self, owner: Owner, arguments: Arguments, leases: LeasePools, actors: ActorCallers) -> None:
         client = self._client = owner.client
         self._owner = owner
-        #: Queues of unsent calls.
         self._arguments = arguments
         self._leases = leases
         self._actors = actors

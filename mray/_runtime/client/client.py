@@ -109,12 +109,10 @@ class Client(Endpoint):
 
     @property
     def tensors(self) -> Tensors:
-        """The tensors that stay with their holders."""
         found: Tensors = self.late(TENSORS)
         return found
 
     def _calls(self) -> dict[str, Any]:
-        """The calls that this process has made and that are not answered."""
         found: dict[bytes, Callable[[], Row]] = {}
         for part in self.parts:
             for task_id, row in part.calls():

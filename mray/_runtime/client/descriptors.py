@@ -82,7 +82,6 @@ class Descriptors:
         return lambda name: self.fetch(process, name)[0]
 
     def _on_descriptor(self, connection: SocketConnection, key: str) -> None:
-        """DESCRIPTOR: send another process a descriptor of this one."""
         client = self._client
         try:
             if not key or key.startswith((DOORBELL, ONE_BY_ONE, SEMAPHORE)):

@@ -75,7 +75,6 @@ class TaskPool:
 
     # ------------------------------------------------------------------------------------ events
     def submit(self, call: Call) -> None:
-        """Queue a task whose arguments exist."""
         call.source = self
         if self.client.fatal is not None:
             call.fail(self.client.fatal)
@@ -88,12 +87,10 @@ class TaskPool:
             self.follow(instructions)
 
     def submit_when_ready(self, call: Call) -> None:
-        """Queue a task once its arguments exist."""
         if call.arguments is None or not self.pools.arguments.wait(call, self):
             self.submit(call)
 
     def ready(self, call: Call) -> None:
-        """Queue a waiting task, whose arguments have arrived."""
         if call.waiting == 0:
             self.submit(call)
 
@@ -113,7 +110,6 @@ class TaskPool:
         lease.link.flush()
 
     def given_back(self, lease: Lease, calls: list[Call]) -> None:
-        """Queue tasks again that a worker has returned."""
         self.follow(self.tasks.given_back(lease, calls, self._clock()))
         lease.link.flush()
 
@@ -254,7 +250,6 @@ class TaskPool:
 
     # ------------------------------------------------------------------------------------ questions
     def connection_of(self, call: Call) -> Connection | None:
-        """The connection to the worker that a task was pushed to."""
         if call.lease is None:
             return None
         connection: Connection = call.lease.link
@@ -266,7 +261,6 @@ class TaskPool:
         return {"task": call.name, "actor_id": b"", "process": process, "object_id": b""}
 
 
-#: How each instruction is carried out.
 _WAYS: dict[type[Any], Callable[[TaskPool, Any], None]] = {
     do.Push: TaskPool.push,
     do.Request: TaskPool.request,
@@ -310,7 +304,6 @@ class LeasePools(Part):
         client.from_peers.on({m.GIVEN_BACK: self.on_given_back, m.LEAVING: self.on_leaving})
 
     def pool(self, key: Any, demand: dict[str, Any], single: bool) -> TaskPool:
-        """The pool of a scheduling class."""
         pool = self._pools.get(key)
         if pool is None:
             pool = self._pools[key] = TaskPool(self, key, demand, single)
@@ -400,7 +393,6 @@ class LeasePools(Part):
 
     # ------------------------------------------------------------------------------------ all pools
     def queued(self) -> Iterator[Call]:
-        """Every unpushed task."""
         for pool in self._pools.values():
             yield from pool.tasks.queue
             yield from pool.resting

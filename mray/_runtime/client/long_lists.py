@@ -170,13 +170,11 @@ class LongLists:
             listed.end()
 
     def clear(self) -> None:
-        """Drop all lists: the session has ended."""
         for kept in tuple(self._kept):
             if self._take(kept):
                 self.end(kept)
 
     def _take(self, listed: LongList) -> bool:
-        """Remove a list from the cache; False if another thread has done so."""
         try:
             self._kept.remove(listed)
         except ValueError:

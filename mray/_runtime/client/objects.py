@@ -145,7 +145,6 @@ class Objects:
             return [value_of(entry) for entry in entries]
 
     def get_one(self, ref: ObjectRef, timeout: float | None) -> Any:
-        """As `get`, for one ref."""
         entry = ref._entry
         if type(entry) is self._client.entry and entry.form != m.FAILED and entry.owner is None:
             if entry.form is None:
@@ -226,7 +225,6 @@ class Objects:
                 unblock()
 
     def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
-        """See `mray.wait`."""
         own = self._client.entry
         is_long = self.long_lists.is_long(refs, num_returns)
         if is_long and (listed := self.long_lists.find(refs, own)) is not None:  # type: ignore[arg-type]  # long ones are lists
@@ -372,7 +370,6 @@ def _origin(entry: Entry) -> Row:
     return origin
 
 
-#: The forms of values that arrive in messages.
 _PICKLED = {m.PICKLED}
 
 

@@ -59,7 +59,6 @@ class StreamCall(Call):
         self._given = {**(given or {}), "stream": self.stream.stream.state}
 
     def send(self, client: Endpoint, connection: Connection, message: Message) -> bool:
-        """See `Call`."""
         self.stream.stream.sent()
         return super().send(client, connection, message)
 
@@ -91,7 +90,6 @@ class StreamReader:
 
     # ------------------------------------------------------------------------------------ events (client's lock held)
     def arrived(self, connection: Connection, first: int, items: list[Result]) -> None:
-        """STREAM_ITEMS."""
         # POINT items come
         if self.stream.flows(connection, first):
             self.store(first, items)
@@ -129,11 +127,9 @@ class StreamReader:
             self._follow(instructions)
 
     def fill(self, number: int, entry: Entry, item: Result) -> None:
-        """Give an entry the value of the item with this number."""
         self._client.replies.complete(self.stream.link, return_id(self._task_id, number + _FIRST_ITEM), entry, *item)
 
     def send(self, kind: int, *fields: int) -> None:
-        """Send the producer a message about the stream."""
         self.stream.link.send((kind, self._task_id, *fields))
 
     def tell(self, tell: do.TellTaken) -> None:
@@ -170,7 +166,6 @@ class StreamReader:
 
     # ------------------------------------------------------------------------------------ reading (any thread, one at a time)
     def take_nowait(self) -> ObjectRef | None:
-        """See `RefStream`."""
         try:
             item = self._items.popleft()
         except IndexError:
@@ -190,12 +185,10 @@ class StreamReader:
         return ObjectRef(return_id(self._task_id, taken + 1), item)
 
     def put_back(self, ref: ObjectRef) -> None:
-        """See `RefStream`."""
         with self._client.lock:
             self.stream.put_back(ref._entry)
 
     def peek(self, count: int) -> list[ObjectRef]:
-        """See `RefStream`."""
         client = self._client
         with client.lock:
             self._follow(self.stream.looked_ahead(count))
@@ -216,17 +209,14 @@ class StreamReader:
             return [ObjectRef(return_id(self._task_id, first + place), entry) for place, entry in enumerate(entries)]
 
     def await_next(self, timeout: float | None) -> bool:
-        """See `RefStream`."""
         items, done = self._items, self._done
         return self._client.objects.wait_as_user(lambda: bool(items) or done.form is not None, timeout)
 
     def is_over(self) -> bool:
-        """See `RefStream`."""
         # In this order: items arrive before the end, so none can be missed.
         return self._done.form is not None and not self._items
 
     def has_failed(self) -> bool:
-        """See `RefStream`."""
         return self._done.form == m.FAILED
 
     def gather(self, entry: Entry) -> None:
@@ -235,7 +225,6 @@ class StreamReader:
         self._gathered = entry
 
 
-#: How each instruction is carried out.
 _WAYS: dict[type[Any], Callable[[StreamReader, Any], None]] = {
     do.Discard: lambda reader, discard: reader.fill(discard.number, reader.new_entry(), discard.item),
     do.Fill: lambda reader, fill: reader.fill(*fill),

@@ -74,7 +74,6 @@ class Wakeups(Doorbells):
         return SemaphoreDoorbell(self._prefix_of(client.process), client.reactor.table, lambda name: fetch(process, asker + name)[1])
 
     def _prefix_of(self, process: str) -> str:
-        """The prefix of a process's names in shared memory."""
         return f"{segment_prefix(self._client.facts['session'])}{process}-"
 
     def _answer(self, key: str) -> int:

@@ -115,7 +115,6 @@ class Endpoint:
         self.hangup_followers: tuple[Callable[[Connection, Exception | None, bool], None], ...] = (self.requests.connection_ended,)
         #: The class of this session's entries: other sessions have other classes.
         self.entry = entry
-        #: See `Transport`.
         self.count_alone = transport.count_alone
         #: The times of the last posted call, and of the start of the batch that it belongs to.
         self._posted = 0.0
@@ -124,7 +123,6 @@ class Endpoint:
         self._waits = 0
         self._of_peers = Callbacks(self._on_peer_message, self._on_peer_hangup)
         closing: dict[int, Handler] = {m.REFUSED: self._on_refused, m.PROTOCOL_ERROR: _on_protocol_error, m.FAULT: _on_fault}
-        #: The handlers of messages, of the node and of peers.
         self.from_node = Dispatch(m.FROM_NODE, {**closing, m.ANSWER: self._on_answer, m.WORKER_GONE: self._on_worker_gone})
         self.from_peers = Dispatch(m.PEERS | m.OBSERVING, {**closing, m.HELLO: self._on_hello, **transport.handlers()})
         self.reactor.on_fault = lambda what, error: self.end_with(fault_error(what, error))

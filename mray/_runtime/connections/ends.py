@@ -36,7 +36,6 @@ class Ended(Record):
     error: Exception | None = None
 
     def __str__(self) -> str:
-        """The process, and how it has ended, in words."""
         how = str(self.error) if self.cause is None else f"{self.role or 'its process'} {self.cause.how()}"
         return f"process {self.process}: {how}"
 

@@ -49,7 +49,6 @@ class Answer:
             del self
 
     def set(self, value: Any, error: BaseException | None = None) -> None:
-        """Resolve the answer and call back."""
         self.value, self.error = value, error
         self._is_set = True
         self._call_back()

@@ -366,11 +366,9 @@ class Borrowing(Part):
         return token
 
     def held_actors(self) -> list[bytes]:
-        """The actors that this process holds handles of."""
         return list(self.borrower.tokens)
 
     def holds(self, actor_id: bytes) -> bool:
-        """Whether this process holds a handle of the actor."""
         return actor_id in self.borrower.tokens
 
     def drop_handles(self) -> None:
@@ -426,7 +424,6 @@ class Borrowing(Part):
             self._client.node.send((m.ACTOR_DROP, [drop.actor_id]))
 
 
-#: How each instruction is carried out.
 _WAYS: dict[type[Any], Callable[[Borrowing, Any], None]] = {
     do.Fetch: lambda _borrowing, fetch: fetch.link.send((m.FETCH, fetch.object_id, True) if fetch.asks else (m.FETCH, fetch.object_id)),
     do.FailObjects: Borrowing.fail,

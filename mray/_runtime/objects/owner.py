@@ -191,7 +191,6 @@ class OwnSegments:
             self._claimed.add(payload[0])
 
     def guard(self, payload: Payload) -> Guard:
-        """A guard that frees the segment of a value."""
         client = self._owner.client
         if payload[2] != client.process:
             self._claimed.add(payload[0])

@@ -40,7 +40,6 @@ from mray._runtime.worker.stream_producer import Producers
 from mray._runtime.worker.unpacker import Unpacker
 from mray.exceptions import AsyncioActorExit, TaskCancelledError
 
-#: The number of calls with given names that are remembered.
 NAMED = 1000
 #: Replaces the instance of an ended actor, in a process that is about to exit.
 _GONE = object()

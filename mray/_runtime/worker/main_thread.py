@@ -42,14 +42,12 @@ class MainThread:
         self.inbox: deque[Arrived] = deque()
         #: The graphs of this worker's actor; set by the module that connects the process's parts.
         self.service: GraphRunner | None = None
-        #: Its thread id, once it serves.
         self.ident = 0
         #: The number of finished calls, and the last of them: all that a call records for observers.
         self.served = 0
         self.recent: deque[Done] = deque(maxlen=RECENT)
 
     def is_current(self) -> bool:
-        """Whether the calling thread is the main thread."""
         return threading.get_ident() == self.ident
 
     def enqueuing(self, code: int) -> Callable[..., None]:

@@ -359,7 +359,6 @@ class _Answered:
         return value
 
     def stored(self) -> None:
-        """Record that the last value has been stored."""
         self._stats = StreamingGeneratorStats(perf_counter() - self._begun)
 
 

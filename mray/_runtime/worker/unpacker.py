@@ -79,7 +79,6 @@ class Unpacker:
         return function
 
     def bound(self, call: MethodInvocation) -> Callable[..., Any]:
-        """The method of a call."""
         method = self._methods.get(call.method)
         if method is None:
             method = self._method(call.method)
