@@ -1,7 +1,7 @@
 """The engine in one process: the whole program runs in the driver's process, one thread at a time, in an order that a seed fixes.
 
-For tests and for looking closely: a debugger, a coverage run or a profiler sees all that runs, and a race that one order shows can be shown
-again. No process is started, no socket opened, no name made in shared memory.
+For tests and debugging: a debugger, a coverage run or a profiler sees all that runs, and a race that one order shows can be reproduced.
+No process is started, no socket opened, no name created in shared memory.
 
 ::
 
@@ -12,40 +12,41 @@ again. No process is started, no socket opened, no name made in shared memory.
                                                 │
                                             LocalNode: the native scheduler, workers on simulated threads
 
-Each task runs in a *simulated process* (`local_process`), each actor is one: a native client and worker, whose main thread is a *simulated
-thread*. `run_token` decides which simulated thread runs, by a random generator with the seed `MRAY_LOCAL_SEED`, and keeps the clock.
-`transport` carries messages, `local_doorbells` replaces doorbells, `local_memory` the object store, `local_node` the node; `environment`
-has a process's variables, `loops` its event loops. `patches` and `locks` replace further functions by scheduling points, or by what a
-simulated process has of its own: `time.sleep`, conditions and locks of `threading`, `os.getpid`, `os._exit`, `os.kill`, `atexit.register`.
+Each task runs in a *simulated process* (`local_process`), each actor is one: a native client and worker, whose main thread is a
+*simulated thread*. `run_token` decides which simulated thread runs, by a random generator with the seed `MRAY_LOCAL_SEED`, and keeps the
+clock. `transport` carries messages, `local_doorbells` replaces doorbells, `local_memory` the object store, `local_node` the node;
+`environment` has a process's variables, `loops` its event loops. `patches` and `locks` replace further functions by scheduling points,
+or by versions for a simulated process: `time.sleep`, conditions and locks of `threading`, `os.getpid`, `os._exit`, `os.kill`,
+`atexit.register`.
 
 ======================  ===================================================================================================
 run token               the right to run; one simulated thread has it at a time (cooperative scheduling)
 simulated process       a client or worker of the session, without a process of the operating system
 simulated thread        a thread that runs only while it has the run token
-scheduling point        a call in which a simulated thread gives the run token up: every verb, sleeping, waiting, a full lock
-guest                   a thread that the user has started, for the time of one call to mray
-poller                  a function that is called at each decision, to look whether something outside has arrived
+scheduling point        a call in which a simulated thread gives the run token up: every verb, sleeping, waiting, a contended lock
+guest                   a thread started by the user, for the duration of one call to mray
+poller                  a function called at each decision to check for events from outside
 clock                   the session's own time: it advances by a fixed step at each decision, and to the next deadline when all wait
 ======================  ===================================================================================================
 
-The same: everything above the seams (`mray._runtime.client.platform`) is the native engine's own code, so copying by pickling, errors,
-ownership, ordering, retries, restarts, resources and their texts are. Different, and why:
+Everything above the seams (`mray._runtime.client.platform`) is the native engine's own code, so copying by pickling, errors, ownership,
+ordering, retries, restarts, resources and their texts are the same. Different, and why:
 
-* Only one simulated thread runs, and gives way at mray's calls and at what `patches` replaces. A task that computes for ever holds all
-  others up, and cannot be cancelled or killed until its next scheduling point; a process that is killed there may still run ``finally``
-  clauses on its way out.
-* Modules, their globals and the environment are shared by all. Functions and classes of ``__main__`` still travel by value, and variables
+* Only one simulated thread runs, until a call of mray or of a function that `patches` replaces. A task that computes forever blocks all
+  others, and cannot be cancelled or killed until its next scheduling point; a process that is killed there may still run ``finally``
+  clauses.
+* All processes share modules, their globals and the environment. Functions and classes of ``__main__`` still travel by value, and
+  variables
   of ``runtime_env`` are set while a simulated thread of that process runs. Fields that need another interpreter are refused at the call.
-* A simulated process has a pid of its own that the kernel does not know: `os.kill` ends it. A signal of another program's, or a crash of
+* A simulated process has a pid that the kernel does not know: `os.kill` ends it. A signal of another program, or a crash of
   compiled code, ends the program.
-* There is no limit of memory, nothing is spilled, and no title of a process shown. Output goes straight out.
-* A thread that the user starts is no simulated thread: it waits for the run token when it calls mray, and has it for the time of that
-  call. The moment is the machine's choice, and so is the order then.
+* Memory is unlimited, nothing is spilled, no process titles are shown, and output is not captured.
+* A thread that the user starts is no simulated thread: it waits for the run token when it calls mray, and has it for that call. The
+  machine determines when, and so the order.
 
-Rejected: an implementation of the API of its own, with a table of objects and a queue of calls. It would be smaller than what stands below
-the verbs, and wrong in a thousand places that the native runtime has right; and tests in one process would not test the code that runs
-in many. Rejected as well: to choose at each message, too. The order of messages that are under way to one process is one more thing that
-may differ natively; simulated threads give it the same freedom, for the sender is chosen.
+Rejected: a separate implementation of the API, with a table of objects and a queue of calls. It would be smaller, wrong in a thousand
+places that the native runtime has right, and tests in one process would not test the code that runs in many. Rejected as well: a random
+choice at each message. Reordering messages in flight to one process would add nothing, since the choice of the sending thread does it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runtime environments in one process: variables can be had for a while, another interpreter cannot."""
+"""Runtime environments in one process: variables are possible, another interpreter is not."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from mray._common.kept import os
 from mray._decide.scheduler.policy import PRIVATE_VARIABLES
 from mray._ipc.process import expand_all
 
-#: Fields that a task or actor can have without a process of its own.
+#: Fields that a task or actor can have without its own process.
 POSSIBLE = frozenset({"env_vars", "config"})
 
 
 def check_environment(environment: Mapping[str, Any] | None) -> None:
-    """NotImplementedError for what needs a process."""
+    """Raise NotImplementedError for fields that need a process."""
     for name, value in (environment or {}).items():
         if value and name not in POSSIBLE and not name.startswith("_"):
             raise NotImplementedError(
@@ -30,13 +30,13 @@ class EnvironmentVariables:
         self._before: dict[str, str | None] = {}
 
     def set(self, name: str, value: str) -> None:
-        """Set a variable from now on. Called while its simulated thread runs."""
+        """Set a variable. Called while its simulated thread runs."""
         if self._variables.get(name) != value:
             self._variables[name] = value
             self._apply(name, value)
 
     def restore(self, name: str, value: str | None) -> None:
-        """As `set`, to the value before; None: it was not set."""
+        """Set a variable to its previous value; None: it was unset."""
         if value is not None:
             self.set(name, value)
             return
@@ -45,7 +45,7 @@ class EnvironmentVariables:
         os.environ.pop(name, None)
 
     def apply(self) -> None:
-        """Set all variables: the simulated thread begins to run."""
+        """Set all variables when the simulated thread begins to run."""
         for name, value in expand_all(self._variables, os.environ).items():
             self._apply(name, value)
 
@@ -54,7 +54,7 @@ class EnvironmentVariables:
         os.environ[name] = value
 
     def revert(self) -> None:
-        """Put the variables of the process back: the simulated thread has stopped. The changes that it has made are kept for it."""
+        """Restore the variables of the process when the simulated thread stops, and save its changes."""
         for name, before in self._before.items():
             now = os.environ.get(name)
             if now is not None:

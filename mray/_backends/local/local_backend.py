@@ -1,7 +1,7 @@
-"""`LocalBackend`: the user's verbs in a session that has one process.
+"""`LocalBackend`: the verbs of a session in one process.
 
-Each simulated process has a native backend of its own (`mray._backends.native`); this one passes each call on to that of the process
-which the calling thread belongs to, and makes a scheduling point of it.
+Each simulated process has a native backend (`mray._backends.native`); this one passes each call on to the backend of the calling
+thread's process, and makes a scheduling point of it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 
 def _in_place_of(verb: Verb, function: Any) -> Verb:
-    """The function with the name and the signature of the contract's verb; not abstract, as that may be."""
+    """The function with the name and the signature of the contract's verb, and not abstract."""
     functools.update_wrapper(function, verb, updated=())
     return function  # type: ignore[no-any-return]
 
@@ -69,7 +69,7 @@ def _holding_token(method: Verb) -> Verb:
 
 
 def _of_process(verb: Verb) -> Verb:
-    """A verb for which the backend of the calling thread's process answers."""
+    """A verb that the backend of the calling thread's process answers."""
     found: Any = property(attrgetter(f"_here.{verb.__name__}"))
     return found  # type: ignore[no-any-return]
 
@@ -88,7 +88,7 @@ def _with_token(verb: Verb, *, pause: bool = False) -> Verb:
 
 
 def _in_environment(verb: Verb) -> Verb:
-    """As `_with_token`, for a call whose last argument are options: those of `runtime_env` that need a process are refused."""
+    """As `_with_token`, for a call whose last argument is its options: fields of `runtime_env` that need a process are refused."""
     name = verb.__name__
 
     def asked(self: LocalBackend, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
@@ -101,7 +101,6 @@ def _in_environment(verb: Verb) -> Verb:
 
 
 def _make_backend(process: SimulatedProcess) -> NativeBackend:
-    """The user's verbs of one simulated process."""
     return NativeBackend(process.client, None, process.worker, Graphs(process.client, process.worker, _make_host))
 
 
@@ -157,7 +156,7 @@ class LocalBackend(Backend):
 
     @classmethod
     def start(cls, options: SessionOptions) -> LocalBackend:
-        """Start a session in this process; the calling thread is its driver. ValueError for the address of another one."""
+        """Start a session in this process; the calling thread is its driver. ValueError for the address of another session."""
         if options.address not in (None, "local"):
             raise ValueError(
                 f"Invalid address format: {options.address}. One process (local_mode=True or MRAY_BACKEND=local) has no address; a session "
@@ -205,7 +204,6 @@ class LocalBackend(Backend):
             sys.stderr.write(f"mray ran in one process; MRAY_LOCAL_SEED={seed} runs tasks and actors in the same order again\n")
 
     def _process(self) -> SimulatedProcess:
-        """The simulated process of the calling thread."""
         process: SimulatedProcess | None = here.process
         return self.driver if process is None or process.node is not self.node else process
 
@@ -226,7 +224,7 @@ class LocalBackend(Backend):
         host = self.driver.backend.graphs.made
         if host is not None:
             host.close()
-        # Threads of the user's own that wait get the error, and leave.
+        # User threads that wait get the error, and leave.
         self.driver.client.fail_everything(RaySystemError("Ray has not been started yet. The session was shut down."))
         self.driver.finish_callbacks()
         self.run_token.close()
@@ -243,7 +241,7 @@ class LocalBackend(Backend):
             sys.excepthook = self._hook
 
     def trace(self) -> list[tuple[str, int]]:
-        """Each decision: the name of the chosen thread, and among how many."""
+        """For each decision, the name of the chosen thread and the number of runnable threads."""
         return [(name, among) for _number, name, among in self.run_token.trace]
 
     # ------------------------------------------------------------------------------------ objects
@@ -268,7 +266,7 @@ class LocalBackend(Backend):
         return cancel
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
-        # A condition that the end of the session has made true may be asked for after it.
+        # A condition that the end of the session made true may be checked after it.
         return (self.run_token.closed and predicate()) or self._wait_until(predicate, timeout)
 
     @_holding_token
@@ -277,7 +275,7 @@ class LocalBackend(Backend):
         return self._here.wait_until(predicate, timeout)
 
     def read_along(self) -> None:
-        """Messages are delivered at each decision: nothing to do."""
+        """Do nothing: messages are delivered at each decision."""
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         process = self._process()

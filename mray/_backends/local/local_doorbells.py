@@ -1,4 +1,4 @@
-"""Doorbells that wake nobody: every waiting thread is asked at each decision."""
+"""Doorbells that wake no thread: each decision checks every waiting thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class NoDoorbell(Doorbell):
-    """A doorbell that wakes nobody; a `Doorbell` since writers of rings take one."""
+    """A doorbell that wakes no thread; a `Doorbell` because writers of rings take one."""
 
     __slots__ = ()
 
@@ -23,7 +23,7 @@ class NoDoorbell(Doorbell):
         self.fd = -1
 
     def ring(self) -> None:
-        """Do nothing: nobody sleeps on it."""
+        """Do nothing: no thread sleeps on it."""
 
 
 _doorbell = NoDoorbell()
@@ -33,13 +33,13 @@ class LocalDoorbells(Doorbells):
     """The doorbells of a simulated process."""
 
     def __init__(self, _client: object) -> None:
-        """Nothing is created."""
+        """Create nothing."""
 
     def of(self, process: str) -> Doorbell:
         return _doorbell
 
     def ask_of(self, process: str) -> Ask:
-        return lambda name: os.dup(offered(name).fd)  # one process: offers of all of them are in one table
+        return lambda name: os.dup(offered(name).fd)  # in one process all offers are in one table
 
     def group(self, ring: str, doorbells: Sequence[Doorbell]) -> GroupDoorbell | None:
         return None
@@ -48,4 +48,4 @@ class LocalDoorbells(Doorbells):
         return nothing
 
     def end_group(self, ring: str) -> None:
-        """Do nothing: there is none."""
+        """Do nothing: groups do not exist."""

@@ -1,13 +1,13 @@
-"""Compiled graphs whose actors run cooperatively: the differences from those of other engines.
+"""Compiled graphs whose actors run cooperatively.
 
     driver's thread                                 actor's thread
     CompiledGraph.execute                           Program.run
       a scheduling point, then the input's ring       a scheduling point before each operation: READ, COMPUTE, WRITE
-    CompiledDAGRef.get                              nothing there, or no room: back to its calls
+    CompiledDAGRef.get                              no value or no room: back to its calls
       a scheduling point, then waits cooperatively
 
-Programs, rings and all that is decided are those of every engine (`mray._graph`, `mray._channel`): what is copied, what a buffer holds
-and how errors travel is the same. So a seed fixes the interleaving of the operations of all actors, and of executions in flight.
+Programs and rings are those of every engine (`mray._graph`, `mray._channel`), so copies, buffers and errors are the same. A seed fixes
+the interleaving of the operations of all actors, and of executions in flight.
 """
 
 from __future__ import annotations
@@ -64,7 +64,6 @@ class PauseProbe:
 
 
 def make_host(client: Client, worker: Worker | None) -> Host:
-    """The host of graphs in a simulated process."""
     return Host(client, worker, LocalGraph, (PauseProbe(_run_token_of(client.reactor).pause),))
 
 
@@ -74,9 +73,9 @@ def _run_token_of(reactor: WaitingPlace) -> RunToken:
 
 
 class LocalGraph(CompiledGraph):
-    """A compiled graph in the session's one process. Any thread, also one that has no run token yet.
+    """A compiled graph in the session's one process. Any thread, also one without the run token.
 
-    A subclass since user code calls it without a verb of the backend between: its calls are scheduling points.
+    A subclass because user code calls it directly, and not by a verb of the backend: its calls are scheduling points.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -1,7 +1,7 @@
-"""Large values of a session in one process: bytes of the heap that travel by reference.
+"""Large values of a session in one process: heap bytes that are passed by reference.
 
-They have the form SEGMENT, as natively, so that a value above the inline limit is written once and read in place (read-only arrays are
-views of it); their "name" carries the bytes. Nobody frees them: they go with the last entry, message or array that holds them.
+They have the form SEGMENT, as in the native engine, so that a value above the inline limit is written once and read in place (read-only
+arrays are views of it); their "name" carries the bytes. They are released with the last entry, message or array that holds them.
 """
 
 from __future__ import annotations
@@ -26,24 +26,22 @@ class HeapPages(Claimable, mmap.mmap):
     """The bytes of a large value."""
 
     def copied(self) -> HeapPages:
-        """Another one with the same bytes."""
         copy = HeapPages(-1, len(self))
         copy[:] = self[:]
         return copy
 
 
 class Heap(str):
-    """The name of a large value, and the value: PACKED, in memory of its own that begins a page, as segments do."""
+    """The name of a large value, and the value: PACKED, in its own memory, aligned to a page like segments."""
 
     data: HeapPages
-    #: Weakly, the reading that there is.
+    #: A weak reference to the current reading.
     reading: Any = None
-    #: Readers may write to what they get: each has a copy.
+    #: Readers may write to the value: each gets a copy.
     is_copied: bool
 
     @classmethod
     def of(cls, value: Serialized) -> Heap:
-        """Lay a value out."""
         name = cls(f"/heap-{next(_numbers)}")
         head = b"" if value.form == m.PACKED else _PREFIX.pack(0, 0, len(value.pickled))
         name.data = HeapPages(-1, len(head) + value.size)
@@ -53,7 +51,7 @@ class Heap(str):
         return name
 
     def map(self) -> Any:
-        """The memory for a reader: of one reading for all, as long as it lives."""
+        """The memory for a reader; all readers share one reading while it lives."""
         if self.is_copied:
             return self.data.copied()
         reading = self.reading and self.reading()
@@ -70,23 +68,23 @@ class Heap(str):
 
 
 class HeapEntry(Entry):
-    """An object whose value, if it is large, lies on the heap.
+    """An object whose value, if large, lies on the heap.
 
-    A subclass since `mray._objects.store.read` takes the mapping from the entry, and calls nothing of the memory's where there is one.
+    A subclass because `mray._objects.store.read` takes the mapping from the entry, and does not call the memory if one exists.
     """
 
     @property
     def mapping(self) -> Any:
         """This process's mapping of the value, for `mray._objects.store.read`."""
         form, payload = self.form, self.payload
-        if form == m.TENSORS:  # what is beside the tensors
+        if form == m.TENSORS:  # the part without the tensors
             form, payload = payload[6:8]
         name = payload[0] if form == m.SEGMENT else None
         return name.map if isinstance(name, Heap) else None
 
     @mapping.setter
     def mapping(self, value: Any) -> None:
-        """There is one, always."""
+        """Ignored: the mapping always exists."""
 
 
 class HeapStore:
@@ -108,48 +106,48 @@ class HeapStore:
         raise ObjectStoreFullError("arrays are not created in shared memory in one process")
 
     def end_of_array(self, born: Any) -> None:
-        """Nothing to do: there are none."""
+        """Do nothing: no arrays are in shared memory."""
 
     def forget_owner(self, owner: str) -> None:
-        """Nothing to do: the memory is the value's."""
+        """Do nothing: the memory belongs to the value."""
 
     def free(self, name: str, *, again: bool = True) -> None:
-        """Nothing to do: the memory is the value's."""
+        """Do nothing: the memory belongs to the value."""
 
     def trim(self) -> None:
-        """Nothing is kept for reuse."""
+        """Do nothing: no memory is pooled."""
 
     def give_away(self, name: str) -> None:
-        """It belongs to whoever holds it."""
+        """Do nothing: the memory belongs to its holders."""
 
     def close(self) -> None:
-        """Nothing to remove."""
+        """Do nothing: no names exist."""
 
 
 class HeapSegments:
     """The values that a simulated process owns."""
 
     def claim(self, payload: Any) -> None:
-        """Nobody has to free it."""
+        """Do nothing: the garbage collector frees it."""
 
     def guard(self, payload: Any) -> None:
-        """Nobody has to free it."""
+        """Do nothing: the garbage collector frees it."""
 
     def expose(self, names: Any) -> None:
-        """No memory is used again."""
+        """Do nothing: memory is not reused."""
 
     def free(self, name: str, producer: str) -> None:
-        """Nobody has to free it."""
+        """Do nothing: the garbage collector frees it."""
 
     def discard_unclaimed(self, names: Any) -> None:
-        """Nobody has to free them."""
+        """Do nothing: the garbage collector frees them."""
 
 
 class HeapMemory:
     """The memory of all simulated processes."""
 
     def __init__(self) -> None:
-        #: One for all: a ref that reaches another process by reference, through a global, is as good there.
+        #: One for all processes, so that a ref that reaches another process through a global works there.
         self.entry: type[Entry] = type("Entry", (HeapEntry,), {})
 
     def store(self, process: str, session_dir: str, facts: Any, table: Any) -> HeapStore:

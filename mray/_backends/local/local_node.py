@@ -1,7 +1,7 @@
-"""The node of a session in one process: the native scheduler, with simulated processes to carry out its instructions.
+"""The node of a session in one process: the native scheduler, whose instructions simulated processes carry out.
 
-It receives the messages of clients (`mray._decide.scheduler.message_events`), as a process at the other end of each client's connection
-would, starts workers on simulated threads of their own, and ends them. No thread of its own: it acts when a message is delivered.
+It receives the messages of clients (`mray._decide.scheduler.message_events`) at the other end of each client's connection, starts
+workers on simulated threads, and ends them. It has no thread: it acts when a message is delivered.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class LocalNode:
         self._numbers = itertools.count(1)
         self._pids = itertools.count(1)
         self._mark = os.urandom(2).hex()
-        #: Workers that live, by their pid.
+        #: Living workers, by pid.
         self.by_pid: dict[int, SimulatedProcess] = {}
         default = environment_of(options["env"], ())
         cpus = sorted(os.sched_getaffinity(0))
@@ -87,13 +87,13 @@ class LocalNode:
 
     # ------------------------------------------------------------------------------------ members
     def open(self, callbacks: Callbacks, home: SimulatedProcess) -> LocalConnection:
-        """A connection of a newcomer; returns its end."""
+        """Open a connection for a new process; returns the process's end."""
         connection = connect(self.run_token, callbacks, home, Callbacks(self._on_message, _nothing), None)
         connection.role = m.ROLE_NODE
         return connection
 
     def admit(self, connection: LocalConnection, role: str, process: str) -> dict[str, Any]:
-        """A process joins, over this connection; returns the facts of the session."""
+        """Let a process join over this connection; returns the session info."""
         here = self.processes.get(process)
         pid = os.getpid() if here is None else here.pid
         connection.process, connection.role, connection.pid = process, role, pid
@@ -104,7 +104,7 @@ class LocalNode:
         return {**self.facts, **self.job.facts, "process": process, "row": 0}
 
     def _spawn(self, process: str, environment: Iterable[tuple[str, str]]) -> None:
-        """A worker, on a simulated thread of its own."""
+        """Start a worker, on its own simulated thread."""
         if process not in self._scheduler.workers.workers:
             return
         env_vars = EnvironmentVariables(dict(environment))
@@ -116,7 +116,7 @@ class LocalNode:
         here.backend = self._make_backend(here)
 
     def _live(self, here: SimulatedProcess, worker: Worker) -> None:
-        """The life of a worker, on its simulated thread."""
+        """Run a worker, on its simulated thread."""
         status: int | None = 0
         try:
             worker.run()
@@ -133,7 +133,7 @@ class LocalNode:
         self.bury(here, status)
 
     def bury(self, here: SimulatedProcess, status: int | None) -> None:
-        """Remove a process that is dead: like a SIGKILL (status -9) if it has not ended by itself."""
+        """Remove a dead process, as killed (status -9) if it has not ended by itself."""
         if here.dead:
             return
         here.dead = True
@@ -230,7 +230,7 @@ class LocalNode:
         return "".join(lines)
 
     def _name(self, process: str, spec: Mapping[str, Any]) -> None:
-        """Name the thread of a worker that is about to be this actor."""
+        """Name the thread of a worker after the actor that it starts."""
         own = short_name(spec["class_name"])
         if process in self.processes:
             self.processes[process].sim_threads[0].name = f"{own} {spec['number']}" if "number" in spec else own
@@ -250,7 +250,7 @@ class LocalNode:
 
 
 class _NoTable:
-    """Stands for the table in shared memory, which does not exist: all its words are zero."""
+    """Replaces the table in shared memory, which does not exist: all its words are zero."""
 
     def add_row(self, _row: int) -> None:
         pass
@@ -269,7 +269,7 @@ class _NoTable:
 
 
 def _doing(worker: Worker) -> str:
-    """A description of the running calls; "" when there is none."""
+    """Describe the running calls; "" without any."""
     if worker.groups.running:
         return ", ".join(call.name for call in worker.groups.running.values())
     running = contextvars.Context().run(lambda: worker.context.running)  # not of the calling thread

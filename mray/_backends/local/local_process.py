@@ -1,4 +1,4 @@
-"""`SimulatedProcess`: the driver's process, or that of a worker, in which simulated threads run.
+"""`SimulatedProcess`: the driver's process, or a worker's, in which simulated threads run.
 
 The thread that has the run token acts in it. For its worker it is the `Process` of `mray._runtime.processes.process`.
 """
@@ -48,7 +48,7 @@ class ProcessExit(ProcessEnded):
 
 
 class SimulatedProcess:
-    """A process of the session. It has no worker: the driver."""
+    """A process of the session. The driver has no worker."""
 
     def __init__(
         self,
@@ -70,14 +70,13 @@ class SimulatedProcess:
         #: Set only while one of its simulated threads runs; None: the driver's.
         self.env_vars = env_vars
         self.sim_threads: list[SimulatedThread] = []
-        #: Hooks of `atexit.register` in it: function, arguments.
+        #: Its hooks of `atexit.register`: function, arguments.
         self.at_exit: list[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]] = []
-        #: Classes that have arrived in it by value, by cloudpickle's ids.
+        #: Classes that it has unpickled by value, by cloudpickle's ids.
         self.classes: weakref.WeakValueDictionary[str, type] = weakref.WeakValueDictionary()
         self.dead = False
         self._callbacks: deque[Callable[[], None]] = deque()
         self._caller: SimulatedThread | None = None
-        #: The user's verbs of this process.
         self.backend: Any = None
 
     # ------------------------------------------------------------------------------------ threads
@@ -91,7 +90,7 @@ class SimulatedProcess:
         self.sim_threads.append(self.run_token.spawn(name, run, self))
 
     def close_loops(self) -> None:
-        """The calling simulated thread ends: close its event loops."""
+        """Close the event loops of the calling simulated thread, which ends."""
         assert self.worker is not None
         close_loops(self.worker.groups.drop_all)  # nothing begins in a loop that ends
 
@@ -109,24 +108,26 @@ class SimulatedProcess:
 
     # ------------------------------------------------------------------------------------ its resources
     def set_title(self, text: str) -> None:
-        """Do nothing: `ps` shows the driver's command, untouched."""
+        """Do nothing: `ps` shows the driver's command."""
 
     def set_variable(self, name: str, value: str | None) -> None:
         assert self.env_vars is not None
         self.env_vars.restore(name, value)
 
     def confine(self, cpus: Collection[int] | None) -> None:
-        """Do nothing: the CPUs are the whole program's."""
+        """Do nothing: the program shares its CPUs."""
 
     def set_native_threads(self, count: int) -> None:
-        """Do nothing: the threads of libraries are the whole program's."""
+        """Do nothing: the program shares the threads of libraries."""
 
     def mark_output(self, name: str) -> None:
-        """Do nothing: output goes straight out."""
+        """Do nothing: output is not captured."""
 
     # ------------------------------------------------------------------------------------ its end
     def leave_graphs(self) -> None:
-        """Release the memory of graphs, which no kernel frees, and notify nobody. In its main simulated thread, as the last thing."""
+        """Release the memory of graphs, which no kernel frees, without notifying other processes. The last act of its main simulated
+        thread.
+        """
         host = self.backend.graphs.made
         if host is not None:
             for graph in list(host.graphs):
@@ -138,7 +139,7 @@ class SimulatedProcess:
         return False
 
     def set_alarm(self, seconds: float) -> None:
-        """Do nothing: no thread can be ended outside of its scheduling points."""
+        """Do nothing: no thread can be ended between scheduling points."""
 
     def finalize(self, *, kills_children: bool) -> None:
         while self.at_exit:
@@ -151,7 +152,7 @@ class SimulatedProcess:
                 sys.excepthook(*sys.exc_info())
 
     def exit(self, status: int) -> None:
-        """End the process. In one of its threads it does not return; elsewhere these threads end at their next scheduling point."""
+        """End the process. In one of its threads it does not return; the other threads end at their next scheduling point."""
         sim_thread = here.sim_thread
         if sim_thread is None or sim_thread.process is not self or self.run_token.is_in_callbacks:
             self.end(status)
@@ -172,7 +173,7 @@ class SimulatedProcess:
         self.node.bury(self, status)
 
     def terminate(self) -> None:
-        """Do what SIGTERM does: the process ends in order."""
+        """End the process in order, as SIGTERM does."""
         assert self.worker is not None
         error = self.worker.terminate()
         if error is None:
@@ -185,7 +186,7 @@ class SimulatedProcess:
 
     # ------------------------------------------------------------------------------------ callbacks
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Call the user's callback on a simulated thread of this process: it may wait, for a lock that another one has, say."""
+        """Call a user callback on a simulated thread of this process, since it may wait, for instance for a lock."""
         self._callbacks.append(callback)
         if self._caller is None and not self.dead:
             name = self.sim_threads[0].name if self.sim_threads else "the driver"
@@ -194,7 +195,7 @@ class SimulatedProcess:
             self.sim_threads.append(self._caller)
 
     def finish_callbacks(self) -> None:
-        """Let the callbacks that are due run before the session's threads end; those that wait are left behind."""
+        """Run the callbacks that are due before the session's threads end, without those that wait."""
         for _ in range(_MOST_DECISIONS):
             self.run_token.pause()
             if not self._callbacks:

@@ -1,10 +1,9 @@
-"""Locks that are made while a session runs in this process, by `threading` for itself (conditions, queues) and for users.
+"""Locks that are created while a session runs in this process, by `threading` itself (conditions, queues) and by users.
 
-A thread that has the run token and waits in the kernel for a lock would wait for ever when the holder of the lock has given the token up.
-So it gives the token up as well, until the lock is free. Taking a free lock is no scheduling point. A thread that has no run token waits in
-the kernel, as ever.
+A thread that waited in the kernel for a lock while it has the run token would deadlock with a holder that has given the token up. So it
+gives the token up until the lock is free. Taking a free lock is no scheduling point. A thread without the run token waits in the kernel.
 
-Locks that are older than the session are the kernel's alone: code that holds one should not call mray.
+Locks older than the session are unchanged: code that holds one should not call mray.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _SimpleQueue = queue.SimpleQueue
 
 
 def _token_holder() -> SimulatedThread | None:
-    """The calling thread's simulated one, if it has the run token and may give it up."""
+    """The calling thread's simulated thread, if it has the run token and may give it up."""
     sim_thread = here.sim_thread
     return None if sim_thread is None or sim_thread.closed_in or sim_thread.run_token.holder() is not sim_thread else sim_thread
 
@@ -35,7 +34,7 @@ class CooperativeLock:
     def __init__(self) -> None:
         self._inner = inner = _thread.allocate_lock()
         self._acquire = inner.acquire
-        # And by their old names.
+        # Deprecated names, too.
         self.release = self.release_lock = inner.release
         self.locked = self.locked_lock = inner.locked
 
@@ -109,8 +108,7 @@ class CooperativeQueue:
         return not self.empty()
 
 
-#: (owner, name, its value while a session lives): `threading` makes everything else of these. Without the C type RLock() is made of
-#: them too.
+#: (owner, name, its value during a session): `threading` builds everything else from these, also RLock() without the C type.
 REPLACED: tuple[tuple[Any, str, Any], ...] = (
     (threading, "_allocate_lock", CooperativeLock),
     (threading, "Lock", CooperativeLock),

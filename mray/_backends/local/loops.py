@@ -3,11 +3,11 @@
     a loop in a thread that has the run token  ── select ──▶  CooperativeSelector: give the run token up until something is due
     callbacks in the order of asyncio                     timers by the session's clock
 
-For every loop that runs in a simulated thread: the user's (`asyncio.run`) and those of async actors, whose main loop waits cooperatively
-already (`mray._ipc.event_loop` in a `LocalReactor`) and only gets the clock. Each iteration of a loop is a scheduling point. A loop that is
-none of asyncio's own (uvloop) is left as it is: it holds all others up while it waits.
+For every loop that runs in a simulated thread: the user's (`asyncio.run`), and async actors' main loops, which wait cooperatively
+already (`mray._ipc.event_loop` in a `LocalReactor`) and only get the clock. Each iteration of a loop is a scheduling point. Loops other
+than asyncio's own (uvloop) are unchanged: they block all threads while they wait.
 
-Imports asyncio: for processes that are a session.
+Imports asyncio, so only processes with a session load it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CooperativeSelector(selectors.BaseSelector):
     def __init__(self, run_token: RunToken, inner: selectors.BaseSelector, ready: Callable[[], bool]) -> None:
         self._run_token = run_token
         self.inner = inner
-        #: Whether the loop has something to call.
+        #: Whether the loop has callbacks to run.
         self._ready = ready
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
@@ -73,7 +73,7 @@ class Loops:
             self.take_over(running)
 
     def take_over(self, loop: Any) -> None:
-        """Make a loop wait cooperatively and go by the session's clock, from now on."""
+        """Make a loop wait cooperatively and use the session's clock."""
         if loop in self._taken or not isinstance(loop, selector_events.BaseSelectorEventLoop):
             return
         self._taken.add(loop)
@@ -85,7 +85,7 @@ class Loops:
         state["time"] = lambda: run_token.clock
 
     def give_back(self) -> None:
-        """Restore the loops to asyncio's own behaviour, at the end of the session."""
+        """Restore asyncio's own behaviour of the loops, at the end of the session."""
         base: Any = base_events.BaseEventLoop
         base.run_forever = self._run_forever
         for loop in list(self._taken):
@@ -99,24 +99,24 @@ class Loops:
 
 
 def close_loops(before: Callable[[], None]) -> None:
-    """The calling simulated thread ends: close its event loops, after `before`. Tasks that have not ended are dropped without a message."""
+    """Call `before`, then close the event loops of the calling simulated thread, which ends. Unfinished tasks are dropped silently."""
     sim_thread = here.sim_thread
     assert sim_thread is not None
     for loop in dict.fromkeys((*sim_thread.loops, main_loop())):
-        # (An actor's main loop itself says that it runs between its turns, too.)
+        # (An actor's main loop says that it runs between its turns, too.)
         if loop is None or loop.is_closed() or base_events.BaseEventLoop.is_running(loop):
             continue
         before()
         for task in sorted(tasks.all_tasks(loop), key=_number_of):
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001  (asyncio's)
             with contextlib.suppress(BaseException):
-                # Now, not whenever the garbage collector or the interpreter's end comes to it. Its ``finally`` clauses run.
+                # Runs its ``finally`` clauses now, rather than at garbage collection.
                 task.get_coro().close()
         loop.close()
 
 
 def _number_of(task: Any) -> tuple[int, str]:
-    """Sort tasks in the order in which they were created, unless the user has named them."""
+    """Sort tasks by creation, unless the user has named them."""
     name = str(task.get_name())
     return len(name), name
 

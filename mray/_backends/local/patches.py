@@ -1,10 +1,11 @@
-"""Replaced functions, nearly all of the standard library: the ones that block a thread (`time.sleep`, conditions, `Thread.join`), or that a
-program asks until they say yes (`Future.done`), become scheduling points; the others answer for the simulated process (pid, exit handlers,
-the classes that have arrived in it). And large copies are made by one thread: only that one is simulated.
+"""Functions that are replaced while a session in one process runs, nearly all of the standard library.
 
-Replaced while a session in one process lives, put back at its end. A thread that has no run token gets the original. A function that a
-module has imported by name before `init` (``from time import sleep``) stays the original too: it blocks all threads, which is slower and
-still right.
+Functions that block a thread (`time.sleep`, conditions, `Thread.join`), or that a program polls (`Future.done`), become scheduling
+points; the others answer for the simulated process (pid, exit handlers, its unpickled classes). Large copies are made by one thread,
+since only that one is simulated.
+
+A thread without the run token gets the original function, and so does a module that imported a function by name before `init` (``from
+time import sleep``): its calls block all threads, which is slower and still correct.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from mray._backends.local.run_token import RunToken, here
 from mray._common import clock, kept
 from mray._ipc import copying
 
-#: Simulated pids begin here: the kernel has none that is larger.
+#: The first simulated pid, above all pids of the kernel.
 FIRST_PID = 1 << 22
 
-#: The prefix of the names of threads that mray itself starts and that never wait in the kernel: they are simulated threads.
+#: The name prefix of mray's own threads that never wait in the kernel: they are simulated threads.
 OURS = "proxy "
 
 _sleep = clock.sleep
@@ -47,9 +48,8 @@ _register = atexit.register
 _unregister = atexit.unregister
 _classes: MutableMapping[str, type] = vars(cloudpickle.cloudpickle)["_DYNAMIC_CLASS_TRACKER_BY_ID"]
 
-#: The run token of this process's session.
 _run_token: RunToken | None = None
-#: Its simulated processes that live, by pid.
+#: The living simulated processes, by pid.
 _processes: Mapping[int, Any] = {}
 
 
@@ -58,18 +58,18 @@ def _holder() -> Any:
 
 
 def sleep(seconds: float, /) -> None:
-    """`time.sleep`, by the session's clock."""
+    """`time.sleep`, on the session's clock."""
     sim_thread = _holder()
     if sim_thread is None or sim_thread.closed_in:
         _sleep(seconds)
         return
     if not seconds > 0:
-        _sleep(seconds)  # TypeError, ValueError, or nothing
+        _sleep(seconds)  # raises TypeError and ValueError
     sim_thread.run_token.sleep(seconds, lambda: f"time.sleep({seconds:g})")
 
 
 def wait(self: Any, timeout: float | None = None) -> bool:
-    """`threading.Condition.wait`: others run meanwhile."""
+    """`threading.Condition.wait`: a scheduling point."""
     sim_thread = _holder()
     if sim_thread is None or sim_thread.closed_in:
         return _condition_wait(self, timeout)
@@ -91,7 +91,7 @@ def wait(self: Any, timeout: float | None = None) -> bool:
 
 
 def join(self: Any, timeout: float | None = None) -> None:
-    """`threading.Thread.join`: others run meanwhile."""
+    """`threading.Thread.join`: a scheduling point."""
     sim_thread = _holder()
     if sim_thread is not None and not sim_thread.closed_in and self.ident is not None and self is not threading.current_thread():
         if not self.name.startswith(OURS):
@@ -103,7 +103,7 @@ def join(self: Any, timeout: float | None = None) -> None:
 
 
 def done(self: Any) -> bool:
-    """`concurrent.futures.Future.done`: others run first. A program may ask for nothing else."""
+    """`concurrent.futures.Future.done`: a scheduling point, since a program may poll nothing else."""
     sim_thread = _holder()
     if sim_thread is not None and not sim_thread.closed_in:
         sim_thread.run_token.pause()
@@ -136,7 +136,7 @@ def start(self: Any) -> None:
 
 
 def end_process(status: int) -> None:
-    """`os._exit`: in a task or actor, of its simulated process."""
+    """`os._exit`: in a task or actor, ends its simulated process."""
     process = here.process if _holder() is not None else None
     if process is None or process.worker is None:
         _exit(status)
@@ -144,9 +144,9 @@ def end_process(status: int) -> None:
 
 
 def getpid() -> int:
-    """`os.getpid`: a simulated process has a number of its own, which no process of the system has.
+    """`os.getpid`: the pid of the simulated process, which no process of the system has.
 
-    `multiprocessing` gets the real one: the processes that it forks are children of this one.
+    `multiprocessing` gets the real pid: the processes that it forks are children of this one.
     """
     process = here.process
     if process is None or _run_token is None or process.worker is None:
@@ -176,7 +176,7 @@ def kill(pid: int, number: int, /) -> None:
 
 
 def register(function: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """`atexit.register`: at the end of the simulated process, unless the hook belongs to a module or finalizer that outlives it."""
+    """`atexit.register`: runs at the end of the simulated process, unless the hook belongs to a module or finalizer that outlives it."""
     process = here.process
     if process is None or _run_token is None or process.worker is None or _is_everybodys(function):
         return _register(function, *args, **kwargs)
@@ -185,7 +185,7 @@ def register(function: Any, /, *args: Any, **kwargs: Any) -> Any:
 
 
 def _is_everybodys(function: Any) -> bool:
-    """Whether a hook is that of all finalizers (`weakref.finalize`), or of a module that is being imported, which stays."""
+    """Whether a hook serves all finalizers (`weakref.finalize`), or a module that is being imported, which stays."""
     if getattr(function, "__module__", "") == "weakref":
         return True
     frame: Any = sys._getframe(2)
@@ -204,9 +204,10 @@ def unregister(function: Any, /) -> None:
 
 
 class Classes:
-    """cloudpickle's table of the classes that it has unpickled, by id: each simulated process has its own.
+    """cloudpickle's table of unpickled classes, by id, for each simulated process.
 
-    With one for all, a class that arrives in an actor would be the driver's own, and the state that arrives with it would be put into that.
+    With a shared table, a class that arrives in an actor would be the driver's own, and the state that arrives with it would overwrite
+    the driver's.
     """
 
     def _here(self) -> MutableMapping[str, type]:
@@ -239,7 +240,7 @@ _ORIGINALS: tuple[Any, ...] = tuple(getattr(owner, name) for owner, name, _ours 
 
 
 def install(run_token: RunToken, processes: Mapping[int, Any]) -> None:
-    """Replace the functions: a session begins. `processes`: its simulated processes that live, by pid."""
+    """Replace the functions when a session begins. `processes`: its living simulated processes, by pid."""
     global _run_token, _processes
     _run_token, _processes = run_token, processes
     for owner, name, ours in _REPLACED:
@@ -247,7 +248,7 @@ def install(run_token: RunToken, processes: Mapping[int, Any]) -> None:
 
 
 def uninstall() -> None:
-    """Put the originals back."""
+    """Restore the original functions."""
     global _run_token, _processes
     _run_token, _processes = None, {}
     for (owner, name, _ours), original in zip(_REPLACED, _ORIGINALS, strict=True):

@@ -1,21 +1,20 @@
-"""The run token: of all threads of a session in one process, the one that has it runs, and a seed decides which one that is.
+"""The run token: of all threads of a session in one process, only its holder runs, and a seed decides which thread that is.
 
-A *simulated thread* takes part in the session: the driver's own thread, and one for each task or actor. It has the run token from the
-decision that chooses it until its next *scheduling point* (`pause`, `wait_until`, `sleep`, its end). There it chooses the next one, among
-those that can run, with the session's generator of random numbers, and passes the run token on: one lock released, one acquired.
+A *simulated thread* takes part in the session: the driver's own thread, and one for each task or actor. It holds the run token from the
+decision that chooses it until its next *scheduling point* (`pause`, `wait_until`, `sleep`, its end). There it chooses the next thread
+among the runnable ones, with the session's random generator, and passes the run token on: one lock released, one acquired.
 
     simulated thread A: user code -- mray call -- choose --+                    +-- goes on
     simulated thread B:                                    +-- user code -- ... +
 
-Nothing else in here is concurrent, so that nothing is locked. A thread of the user's that calls mray, or a finalizer, leaves a callback
-(`call_soon`) that is called at the next decision.
+Only the holder runs this module's code, so nothing is locked. A user thread that calls mray, or a finalizer, leaves a callback
+(`call_soon`), which is called at the next decision.
 
-Time is the session's own `clock`. A decision takes `STEP` of it, whatever the machine needs for it, and computing takes none; when no
-thread can run it moves on to the next deadline, for which the chooser really sleeps. So the events that a time-out overtakes depend on
-the program alone.
+The session has its own `clock`. A decision advances it by `STEP`, computing does not advance it, and when no thread can run it advances
+to the next deadline, for which the chooser really sleeps. So the order of events and time-outs depends on the program alone.
 
-Rejected: to run simulated threads as generators or greenlets on one OS thread, which would save the hand-over (about 10 us) and cost the
-reason for this engine: user code blocks where it likes, and every debugger knows threads.
+Rejected: simulated threads as generators or greenlets on one OS thread, which would save the hand-over and defeat the engine's purpose:
+user code may block anywhere, and every debugger understands threads.
 """
 
 from __future__ import annotations
@@ -36,22 +35,22 @@ from mray._common.log import logger
 from mray._inside.platform import ProcessEnded
 from mray.exceptions import RaySystemError
 
-#: Seconds of the session's clock that a decision takes. More than zero, so that a program that polls lets time pass.
+#: Seconds by which a decision advances the session's clock. Above zero, so that time passes for a program that polls.
 STEP = 20e-6
-#: Decisions that are remembered.
+#: Decisions that are recorded.
 TRACED = 100_000
-#: Real seconds after which a signal that has come for a simulated thread takes the run token from one that does not give it up.
+#: Real seconds after which a signal for a simulated thread takes the run token from a thread that does not give it up.
 SEIZE_SECONDS = 1.0
-#: Real seconds between two looks at what only a thread from outside can bring about: at first, and at most.
+#: Real seconds between two checks for events from outside: at first, and at most.
 _FIRST_LOOK, _LAST_LOOK = 0.0002, 0.01
-#: Real seconds between two looks of a guest whether the driver's thread lives.
+#: Real seconds between a guest's checks whether the driver's thread lives.
 _GUEST_LOOKS = 0.05
 
 _start_thread = threading.Thread.start
 
 
 class _Here(threading.local):
-    """The simulated thread and process of an operating system's thread."""
+    """The simulated thread and process of an operating system thread."""
 
     sim_thread: SimulatedThread | None = None
     #: The simulated process that its code belongs to.
@@ -72,30 +71,30 @@ class SimulatedThread:
         self.name = name
         self.process = process
         self.thread = threading.current_thread()
-        #: Released when the run token is passed to this simulated thread.
+        #: Released to pass the run token to this thread.
         self.wakeup = allocate_lock()
         self.wakeup.acquire()
         self.parked = False
-        #: The condition that it waits for, asked at each decision.
+        #: The condition that it waits for, checked at each decision.
         self.predicate: Callable[[], object] | None = None
         #: Describes that condition.
         self.waits_for: Callable[[], str] | None = None
-        #: Its time has passed. And which of its waits this is: a timer of an earlier one is void.
+        #: Whether its wait has timed out, and the number of the wait: a timer of an earlier wait is void.
         self.expired = False
         self.wait_number = 0
-        #: Raised at its next scheduling point; again and again if it is `final`.
+        #: Raised at its next scheduling point; at all later ones too if `final`.
         self.urgent: BaseException | None = None
         self.final = False
-        #: Whether that error is still wanted when it is about to be raised; None: it is.
+        #: Checked before that error is raised; False drops it. None: raise it.
         self.is_wanted: Callable[[], bool] | None = None
         #: The event loops that have run in it.
         self.loops: dict[Any, None] = {}
         #: It waits in code that must not give the run token up (the start of a thread).
         self.closed_in = False
         self.ended = False
-        #: It waits for something to do, which nobody misses.
+        #: It waits for work, which counts as no deadlock.
         self.serves = False
-        #: A thread of the user's own, for the time of a call.
+        #: A user thread, for the duration of a call.
         self.is_guest = False
 
     def __repr__(self) -> str:
@@ -103,41 +102,40 @@ class SimulatedThread:
 
 
 class RunToken:
-    """The run token, the clock and the choice. Methods are for the simulated thread that has it, except where they say otherwise."""
+    """The run token, the clock and the choice. Methods are for the simulated thread that has the token, unless they say otherwise."""
 
     def __init__(self, seed: int, real_time: bool = True) -> None:
         self.seed = seed
         self._random = random.Random(seed).random
         self._real_time = real_time
         self.clock = 0.0
-        #: Decisions so far: (number, name of the chosen thread, among how many).
+        #: Past decisions: (number, name of the chosen thread, number of runnable threads).
         self.trace: deque[tuple[int, str, int]] = deque(maxlen=TRACED)
         self._decisions = 0
         self._ready: list[SimulatedThread] = []
         #: Parked simulated threads with a predicate, in the order in which they began to wait.
         self._polled: dict[SimulatedThread, None] = {}
-        #: Ends of waits, and callbacks: (when, number, simulated thread or None, number of its wait, callback).
+        #: Time-outs and callbacks: (when, number, simulated thread or None, number of its wait, callback).
         self._timers: list[tuple[float, int, SimulatedThread | None, int, Callable[[], None] | None]] = []
         self._numbers = itertools.count()
         #: Functions to call at the next decision, with their arguments.
         self.callbacks: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
-        #: Called at each decision, to look whether something has arrived that others wait for.
+        #: Called at each decision to check for events that threads wait for.
         self.pollers: list[Callable[[], None]] = []
         #: Whether the chooser sleeps; and the lock whose release wakes it.
         self._asleep = False
         self._alarm = allocate_lock()
         self._alarm.acquire()
         self._look = _FIRST_LOOK
-        #: The chooser runs callbacks, in the middle of its choice: nothing in there gives the run token up, or waits.
+        #: The chooser runs callbacks, in the middle of its choice: they must not give the run token up, or wait.
         self.is_in_callbacks = False
         self.closed = False
         self.driver = SimulatedThread(self, "driver")
         self._current = self.driver
-        #: The variables that are set for the simulated thread that runs (see `EnvironmentVariables`).
+        #: The environment variables of the running simulated thread (see `EnvironmentVariables`).
         self._applied: Any = None
         self.sim_threads: dict[SimulatedThread, None] = {self.driver: None}
-        #: Other threads, which may wake a simulated one: those that are older than the session and whose end the program
-        #: awaits among them.
+        #: Other threads that may wake a simulated one, among them those that are older than the session and that the program joins at exit.
         self.guests = {thread for thread in threading.enumerate() if not thread.daemon and thread is not threading.current_thread()}
         self._succession = allocate_lock()
         #: The debugger that steps through the driver.
@@ -147,7 +145,7 @@ class RunToken:
 
     # ------------------------------------------------------------------------------------ taking part
     def is_held_by(self, sim_thread: SimulatedThread) -> bool:
-        """Whether it is this simulated thread of its own that runs."""
+        """Whether this simulated thread runs, and is the calling one."""
         return self._current is sim_thread and sim_thread.run_token is self
 
     def holder(self) -> SimulatedThread | None:
@@ -159,7 +157,7 @@ class RunToken:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Have the run token for a call. Any thread: one of the user's own waits until it is chosen, as a guest."""
+        """Hold the run token during a call. Any thread: a user thread waits until it is chosen, as a guest."""
         if self.closed:
             raise RaySystemError("Ray has not been started yet. The session was shut down.")
         sim_thread = here.sim_thread
@@ -187,11 +185,11 @@ class RunToken:
             here.sim_thread = None
 
     def spawn(self, name: str, body: Callable[[], None], process: Any) -> SimulatedThread:
-        """A new simulated thread, on a thread of its own; it may be chosen from now on."""
+        """Create a simulated thread, on its own OS thread; it may be chosen afterwards."""
         return self.enlist(threading.Thread(target=body, name=f"mray-{name}", daemon=True), process, name)
 
     def enlist(self, thread: threading.Thread, process: Any, name: str = "") -> SimulatedThread:
-        """As `spawn`, of a thread that is made already and not started yet."""
+        """As `spawn`, for a thread that exists and has not started."""
         sim_thread = SimulatedThread(self, name or thread.name, process)
         sim_thread.thread = thread
         self.sim_threads[sim_thread] = None
@@ -222,14 +220,14 @@ class RunToken:
             here.sim_thread = None
 
     def _leave(self, me: SimulatedThread) -> None:
-        """This simulated thread is over: another one goes on, or the driver chooses."""
+        """End this simulated thread: another one is chosen, by it or by the driver."""
         self.sim_threads.pop(me, None)
         if self._current is me:
             self._pass_to(self._choose_random() if self._ready else self.driver)
 
     # ------------------------------------------------------------------------------------ scheduling points
     def pause(self) -> None:
-        """Others may go first."""
+        """A scheduling point."""
         if self.is_in_callbacks:
             return
         me = self._current
@@ -242,14 +240,14 @@ class RunToken:
         self._switch(me)
 
     def sleep(self, seconds: float, waits_for: Callable[[], str] | None = None) -> None:
-        """As `time.sleep`, by the session's clock."""
+        """As `time.sleep`, on the session's clock."""
         self.wait_until(None, seconds, waits_for)
 
     def wait_until(self, predicate: Callable[[], object] | None, timeout: float | None, waits_for: Callable[[], str] | None = None) -> bool:
-        """Wait until the predicate is true or `timeout` seconds of the clock have passed; its last value.
+        """Wait until the predicate is true or `timeout` seconds of the clock have passed; returns its last value.
 
-        The predicate is asked at each decision, and must be quick. Raises the error of `throw` to this simulated thread, and in the driver
-        RaySystemError when all threads wait for ever.
+        The predicate is called at each decision, and must be quick. Raises the error of `throw` to this simulated thread, and in the
+        driver RaySystemError when all threads wait forever.
         """
         me = self._current
         if predicate is not None and predicate():
@@ -280,13 +278,13 @@ class RunToken:
             me.waits_for = None
 
     def _switch(self, me: SimulatedThread) -> None:
-        """Choose a thread, pass the run token to it, return when this one is chosen again."""
+        """Choose a thread, pass the run token to it, return when this thread is chosen again."""
         if me is self.driver:
             self._driver_trace = _trace_of_driver()
         while True:
             try:
                 chosen = self._choose()
-            except BaseException as error:  # of a signal's handler, which runs in the main thread
+            except BaseException as error:  # of a signal handler, which runs in the main thread
                 self._signalled(me, error)
                 continue
             if chosen is me:
@@ -294,16 +292,16 @@ class RunToken:
             self._pass_to(chosen)
             if self._await(me):
                 break
-            # No thread could run when one ended: this one, though it waits itself, is to choose.
+            # No thread was runnable when one ended: this parked thread must choose.
         self._resume(me)
 
     def _pass_to(self, chosen: SimulatedThread) -> None:
         self._current = chosen
-        with contextlib.suppress(RuntimeError):  # rung already
+        with contextlib.suppress(RuntimeError):  # already released
             chosen.wakeup.release()
 
     def _await(self, me: SimulatedThread) -> bool:
-        """Sleep until this simulated thread has the run token; whether it was chosen, and not only asked to choose."""
+        """Sleep until this thread has the run token; returns whether it was chosen, and not only asked to choose."""
         since = 0.0
         while self._current is not me:
             try:
@@ -319,17 +317,17 @@ class RunToken:
         return not me.parked
 
     def _replace_driver(self, me: SimulatedThread) -> None:
-        """The thread that has started the session has ended while it had the run token: take it over."""
+        """Take the run token over from the thread that started the session, which ended with it."""
         with self._succession:
             if self._current is self.driver:
                 self._current = me
                 if not me.parked:
-                    self.run_callbacks()  # one of them adds it to those that can run
+                    self.run_callbacks()  # one of them makes it runnable
                     if me in self._ready:
                         self._ready.remove(me)
 
     def _seize(self, me: SimulatedThread) -> None:
-        """An interrupt must not wait for a task that computes for ever: that one stops at its next call."""
+        """Take the run token for a signal, which must not wait for a task that computes forever: that task stops at its next call."""
         robbed, self._current = self._current, me
         if me in self._ready:
             self._ready.remove(me)
@@ -345,7 +343,7 @@ class RunToken:
             self._ready.append(me)
 
     def _resume(self, me: SimulatedThread) -> None:
-        """This simulated thread runs from here on."""
+        """Make this the running thread."""
         if self._driver_trace is not None and me is not self.driver:
             _trace_as(self._driver_trace)
         env_vars = getattr(me.process, "env_vars", None)
@@ -403,7 +401,7 @@ class RunToken:
     def _is_true(predicate: Callable[[], object]) -> bool:
         try:
             return bool(predicate())
-        except Exception:  # raised again where it is waited for
+        except Exception:  # raised again to the thread that waits for it
             return True
 
     def _choose_random(self) -> SimulatedThread:
@@ -416,7 +414,7 @@ class RunToken:
         return chosen
 
     def _idle(self) -> None:
-        """No thread can run: sleep until the next deadline, or until something comes from outside."""
+        """No thread can run: sleep until the next deadline or an event from outside."""
         self._drop_void_timers()
         deadline = self._timers[0][0] if self._timers else None
         outside = self._outsiders_live()
@@ -451,10 +449,10 @@ class RunToken:
             heapq.heappop(timers)
 
     def _outsiders_live(self) -> bool:
-        """Whether a thread that is no simulated thread may yet bring something about."""
+        """Whether a thread that is no simulated thread may still cause an event."""
         known = self.guests
         self.guests = {thread for thread in known if thread.is_alive()}
-        return bool(known)  # also if the last has just ended, which somebody may wait for: they look again
+        return bool(known)  # also if the last has just ended, since a thread may wait for that: it checks again
 
     def _fail_deadlocked(self) -> None:
         """Raise in the driver: all threads wait for each other."""
@@ -467,7 +465,7 @@ class RunToken:
 
     # ------------------------------------------------------------------------------------ waking others
     def wake(self, sim_thread: SimulatedThread) -> None:
-        """A parked simulated thread can run."""
+        """Make a parked simulated thread runnable."""
         if sim_thread.parked:
             self._unpark(sim_thread)
             self._ready.append(sim_thread)
@@ -483,7 +481,7 @@ class RunToken:
     def throw(
         self, sim_thread: SimulatedThread, error: BaseException, is_wanted: Callable[[], bool] | None = None, *, final: bool = False
     ) -> None:
-        """Raise this in a simulated thread at its next scheduling point, which is now if it waits; if `final`, at all from now on.
+        """Raise this in a simulated thread at its next scheduling point, immediately if it waits; if `final`, at all later ones too.
 
         It is dropped if `is_wanted` is false then.
         """
@@ -493,7 +491,7 @@ class RunToken:
         self.wake(sim_thread)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        """Call the callback at a decision, so many seconds of the clock from now."""
+        """Call the callback at a decision, after this many seconds of the clock."""
         heapq.heappush(self._timers, (self.clock + seconds, next(self._numbers), None, 0, callback))
 
     def call_soon(self, function: Callable[..., object], *arguments: Any) -> None:
@@ -504,7 +502,7 @@ class RunToken:
                 self._alarm.release()
 
     def run_callbacks(self) -> None:
-        """Call everything that `call_soon` was given."""
+        """Call the callbacks of `call_soon`."""
         callbacks = self.callbacks
         while callbacks:
             function, arguments = callbacks.popleft()
@@ -512,9 +510,9 @@ class RunToken:
 
     # ------------------------------------------------------------------------------------ ending
     def close(self) -> None:
-        """End every other simulated thread: each raises `ProcessEnded` where it stands. Called by the driver, or a guest.
+        """End every other simulated thread: each raises `ProcessEnded` where it waits. Called by the driver, or a guest.
 
-        Other guests, whose calls fail by now, are waited for.
+        Waits for the other guests, whose calls fail now.
         """
         me = self._current
         for sim_thread in tuple(self.sim_threads):
@@ -533,7 +531,7 @@ class RunToken:
         here.process = None
 
     def abandon(self) -> None:
-        """In a forked child: there are no other threads."""
+        """Forget the other threads, which do not exist in a forked child."""
         self.closed = True
 
 
@@ -545,7 +543,7 @@ def _call_safely(function: Callable[..., object], *arguments: Any) -> None:
 
 
 def _trace_of_driver() -> Any:
-    """The trace function of this thread; where ``python -m pdb`` watches it by events instead (from Python 3.14 on), that debugger's."""
+    """The trace function of this thread; that of ``python -m pdb`` where it monitors events instead (from Python 3.14 on)."""
     trace: Any = sys.gettrace()
     if trace is None and sys.version_info >= (3, 14) and sys.monitoring.get_tool(sys.monitoring.DEBUGGER_ID) == "bdbtracer":
         frame = sys._getframe()
@@ -558,7 +556,7 @@ def _trace_of_driver() -> Any:
 
 
 def _trace_as(driver_trace: Any) -> None:
-    """Show this thread to a debugger that steps through the driver; one that sees all threads does already."""
+    """Show this thread to a debugger that steps through the driver; one that traces all threads sees it already."""
     if sys.gettrace() is None:
         bdb = sys.modules.get("bdb")
         if bdb is not None and isinstance(getattr(driver_trace, "__self__", None), bdb.Bdb):

@@ -1,7 +1,7 @@
 """Messages between the simulated processes of a session: the runtime's connections and reactors, without sockets and threads.
 
-A message is a callback of the run token: it is dispatched at the next decision, in the order in which messages were sent, by the thread
-that chooses. So the runtime above sees what it sees natively: messages that arrive later, never in the middle of something.
+A message is a callback of the run token: the thread that makes the next decision dispatches it, in the order of sending. So messages
+reach the runtime between operations and never in the middle of one, as in the native engine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class LocalConnection(Connection):
-    """One end of a conversation between two of our processes."""
+    """One end of a connection between two simulated processes."""
 
     __slots__ = ("_run_token", "home", "other")
 
@@ -42,14 +42,14 @@ class LocalConnection(Connection):
             self._run_token.call_soon(_deliver, self.other, message)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: messages are sent unbuffered."""
 
     @property
     def unsent(self) -> int:
         return 0
 
     def read_rest(self) -> None:
-        """Nothing lies unread: what was sent before a death is dispatched before it."""
+        """Do nothing: messages sent before a death are dispatched before it."""
 
     def close(self) -> None:
         if not self.closed:
@@ -71,14 +71,14 @@ def _deliver(connection: LocalConnection, message: Message) -> None:
     try:
         connection.on_message(connection, message)
     except Exception:
-        # A bug of ours: the messages behind this one must not be lost with it.
+        # A bug in mray must not lose the messages behind this one.
         logger.exception("message %s from %r failed", message[:1], connection)
     finally:
         here.process = was
 
 
 def connect(run_token: RunToken, here: Callbacks, home: Any, there: Callbacks, other_home: Any) -> LocalConnection:
-    """A conversation of two processes (None: the node); returns this end of it."""
+    """Connect two processes (None: the node); returns this end."""
     mine, others = LocalConnection(run_token, here), LocalConnection(run_token, there)
     mine.other, others.other = others, mine
     mine.home, others.home = home, other_home
@@ -137,7 +137,7 @@ class LocalTransport:
         return {}
 
     def count_alone(self, connection: Connection) -> None:
-        """Do nothing: each message travels alike."""
+        """Do nothing: all messages are sent alike."""
 
     def leave(self) -> None:
         self._node.listening.pop(self._process, None)
@@ -148,7 +148,7 @@ class LocalTransport:
 
 
 class NeverSpins(Spinner):
-    """A spinner that never spins: no other thread computes while one waits. A `Spinner` since waits take one."""
+    """A spinner that never spins, since no other thread computes while one waits. A `Spinner` because waits take one."""
 
     def __init__(self) -> None:
         AdaptiveSpinner.__init__(self, 0.0)
@@ -164,11 +164,10 @@ class NeverSpins(Spinner):
 
 
 class LocalReactor:
-    """The `WaitingPlace` of a simulated process: all of them wait at the run token."""
+    """The `WaitingPlace` of a simulated process, whose threads wait at the run token."""
 
     def __init__(self, run_token: RunToken, process: Any) -> None:
         self.run_token = run_token
-        #: The simulated process that it belongs to.
         self.process = process
         self.asleep = self.is_over = self.closed = False
         self.reads_always = True
@@ -181,9 +180,9 @@ class LocalReactor:
         self.spinner = NeverSpins()
         self.wakeup_fd = -1
         self.wakeup_fds: tuple[int, ...] = ()
-        #: Descriptor -> the poller that looks whether there is something to read.
+        #: Descriptor -> the poller that checks whether it is readable.
         self._watched: dict[int, Callable[[], None]] = {}
-        #: By the callbacks of those who wait without a thread.
+        #: By the callbacks of waits without a thread.
         self._cancels: dict[Callable[[], object], Cancel] = {}
 
     def _call(self, callback: Callable[[], None]) -> None:
@@ -204,20 +203,20 @@ class LocalReactor:
         held.flush()
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: messages are sent unbuffered."""
 
     @property
     def has_unsent(self) -> bool:
         return False
 
     def wake_background_reader(self) -> None:
-        """Messages are delivered at each decision: nothing to do."""
+        """Do nothing: messages are delivered at each decision."""
 
     def keep_background_ticking(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: messages are sent unbuffered."""
 
     def wake(self) -> None:
-        """Make a decision, at which every predicate is asked."""
+        """Make a decision, which checks every predicate."""
         self.run_token.call_soon(_nothing)
 
     def run_deferred(self) -> None:
@@ -282,7 +281,7 @@ class LocalReactor:
         return True
 
     def watch_wakeup(self, fd: int) -> None:
-        """Do nothing: every waiting thread is asked at each decision."""
+        """Do nothing: each decision checks every waiting thread."""
 
     def unwatch_wakeup(self, fd: int) -> None:
         """Do nothing: it is not watched."""
@@ -294,7 +293,7 @@ class LocalReactor:
         """Do nothing: no event loop watches for messages."""
 
     def start_background_reader(self) -> None:
-        """There is no such thread."""
+        """Do nothing: no such thread exists."""
 
     def end_threads(self) -> None:
         """Do nothing: the end of the session ends them."""
