@@ -1,12 +1,12 @@
 """The output of workers on the driver's own streams, and their notes about progress bars and breakpoints.
 
-In the driver. The thread that reads puts lines into a queue; one thread prints them, so that a terminal that is slow or stopped holds up no
-other work. Lines that come faster than they are printed are counted and left to the log files.
+In the driver. The reading thread queues lines and one thread prints them, so that a slow or stopped terminal blocks no other work. Lines
+that arrive faster than they are printed are counted, and remain in the log files.
 
 On a terminal and in a notebook each line gets the name and pid of its worker, in Ray's colours, and equal lines of several workers are
-printed once; the count of repetitions follows a few seconds later, or when the session ends. Every line that differs is printed: Ray
-takes words with digits for equal, and so shows 2 of 12 numbers that tasks print. Elsewhere a program reads the lines: each is printed as
-it was written. Settings turn either on or off.
+printed once, with a count of repetitions a few seconds later, or when the session ends. Every line that differs is printed; Ray regards
+lines that differ only in words with digits as equal. Elsewhere a program reads the lines, so each is printed as written. Settings turn
+either on or off.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from mray._runtime.session.progress_bars import board, for_a_person
 
 #: Seconds for which equal lines of other workers are counted instead of printed.
 _WINDOW = 5.0
-#: So many lines are remembered for that time, and none longer than this, in characters.
+#: The most lines remembered for that time, and the longest, in characters.
 _MOST_SEEN = 4096
 _LONGEST_SEEN = 4096
-#: Characters that may wait to be printed.
+#: The most characters that wait to be printed.
 _BACKLOG = 8 << 20
 
-#: Ray's colours: of the name and pid before a line, and of the count of repetitions behind it.
+#: Ray's colours of the prefix with name and pid, and of the count of repetitions.
 _CYAN, _GREEN, _PLAIN = "\x1b[36m", "\x1b[32m", "\x1b[0m"
 
 _HINT = " (Equal lines of several workers are printed once. Set RAY_DEDUP_LOGS=0 or MRAY_DEDUP_LOGS=0 to see all of them.)"
@@ -64,21 +64,21 @@ class OutputPrinter:
         self._seen: dict[tuple[int, str], _Repeated] = {}
         self._hinted = False
         self._queue: SimpleQueue[_Output | None] = SimpleQueue()
-        #: Characters in the queue, put and taken: each has one writer.
+        #: Characters put into the queue, and taken out of it: each field has one writer.
         self._put = 0
         self._taken = 0
         self._unshown = 0
-        #: By stream: pid and name of the worker whose line was begun and has not ended; and whether its beginning has a line to itself.
+        #: By stream: pid and name of the worker of the unfinished line, and whether its beginning was printed as a whole line.
         self._begun: dict[int, tuple[int, str, bool]] = {}
         self._visitor = Visitor()
-        # Now: the first line may come while the interpreter ends, when no thread can be started any more.
+        # Started now, since the first line may arrive while the interpreter exits, when no thread can be started.
         self._thread: threading.Thread | None = threading.Thread(name="mray-output", daemon=True)
-        # Its own: ipykernel 6 wraps that of the class, and shows all that a thread prints under the cell that started it.
+        # On the instance: ipykernel 6 wraps the class's method, and shows what a thread prints under the cell that started it.
         self._thread.run = self._run  # type: ignore[method-assign]
         self._thread.start()
 
     def on_output(self, _node: Any, pid: int, stream: int, name: str, text: str) -> None:
-        """OUTPUT: queue lines of one worker, the last perhaps without its end so far, or a note. Returns at once.
+        """OUTPUT: queue lines of one worker (the last may be unfinished), or a note. Does not wait.
 
         Called in the reading thread, with the client's lock.
         """
@@ -121,14 +121,14 @@ class OutputPrinter:
             try:
                 self._take(*output)
             except Exception:
-                # A bug of mray: it must not silence all workers.
+                # A bug of mray, which must not silence all workers.
                 logger.exception("printing failed")
             self._taken += len(output[3])
             if self._queue.empty():
                 board.unhide_bars()
 
     def _timeout(self) -> float | None:
-        """Seconds until the next action that needs no new line; None for none."""
+        """Seconds until the next action without a new line; None for none."""
         if self._visitor.waits:
             return self._visitor.LOOK_SECONDS
         if not self._seen:
@@ -165,7 +165,7 @@ class OutputPrinter:
         if as_written:
             _print(stream, text)
         elif continues and text == "\n":
-            return  # its beginning has a line to itself
+            return  # its beginning is printed as a whole line
         elif deduplicated:
             for line in lines:
                 self._line(pid, stream, head + line, line)
@@ -173,7 +173,7 @@ class OutputPrinter:
             _print(stream, "".join(f"{head}{line}\n" for line in lines))
 
     def _end_line(self, stream: int) -> None:
-        """End the line that was begun: another worker prints, or no more output comes."""
+        """End an unfinished line: another worker prints, or no more output arrives."""
         _pid, _name, has_line = self._begun.pop(stream, (0, "", True))
         if not has_line:
             _print(stream, "\n")
@@ -231,7 +231,7 @@ def _print(stream: int, text: str) -> None:
     target: TextIO | None = sys.stdout if stream == 1 else sys.stderr
     if target is not None:
         try:
-            # One write: the user's own threads print too, and would come in between a line and its end.
+            # One write, since threads of the user print too, and could come between a line and its end.
             try:
                 target.write(text)
             except UnicodeEncodeError:  # nothing was written
