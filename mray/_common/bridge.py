@@ -1,11 +1,11 @@
-"""The bridge between threads and event loops: callbacks that come in any thread, and coroutines that wait for them.
+"""The bridge between threads and event loops: callbacks in any thread, and coroutines that wait for them.
 
     any thread: callback ──▶ `call_in` ──▶ the loop's thread ──▶ future of the coroutine that waits
 
-Something that can be waited for is a `Waitable`, or one of many by its key (`then(key, callback)`). A coroutine awaits `called(then)`; a
-closed loop is not called, because no coroutine waits in it.
+A condition to wait for is a `Waitable`, or one of many by its key (`then(key, callback)`). A coroutine awaits `called(then)`; a closed
+loop is not called, since no coroutine waits in it.
 
-`import mray` is to stay cheap: asyncio is imported where somebody awaits, and so has it loaded.
+asyncio is imported only by callers that await, and so have it loaded: `import mray` must stay cheap.
 """
 
 from __future__ import annotations
@@ -17,49 +17,49 @@ from typing import Any, Protocol
 
 from mray._common.clock import is_pretended, monotonic
 
-#: Takes a callback back, from any thread, any number of times. One that is on its way may still come.
+#: Cancels a callback; any thread, any number of times. A callback that is under way may still run.
 Cancel = Callable[[], object]
 #: The method `then` of a `Waitable`.
 Then = Callable[[Callable[..., Any]], Cancel]
 
 
 def nothing() -> None:
-    """Take back a callback that has come."""
+    """Cancel a callback that has run."""
 
 
 class Waitable(Protocol):
     """Something that threads, coroutines and callbacks can wait for."""
 
     def ready(self) -> bool:
-        """Whether there is nothing to wait for. Any thread; quick."""
+        """Whether the wait is over. Any thread; quick."""
 
     def then(self, callback: Callable[..., Any]) -> Cancel:
-        """Call back once, in any thread, when it is `ready`, immediately if it is; the callback must not wait."""
+        """Call back once, in any thread, when it is `ready`, immediately if it is. The callback must not wait."""
 
 
 def running_loop() -> Any:
-    """The event loop that runs in this thread; RuntimeError when there is none."""
+    """This thread's running event loop; RuntimeError if there is none."""
     from asyncio import get_running_loop  # noqa: PLC0415
 
     return get_running_loop()
 
 
 def own_loop() -> Any:
-    """As `running_loop`; where none runs, the one that this thread has set."""
+    """Like `running_loop`; if none runs, the loop that this thread has set."""
     from asyncio import get_event_loop  # noqa: PLC0415
 
     return get_event_loop()
 
 
 def runs_here(loop: Any) -> bool:
-    """Whether this thread runs the loop now. (One thread after the other may.)"""
+    """Whether this thread runs the loop now. (Other threads may later.)"""
     from asyncio import _get_running_loop  # noqa: PLC0415  (asyncio's; the public one raises an error for None)
 
     return _get_running_loop() is loop
 
 
 def call_in(loop: Any, callback: Callable[..., object], *args: Any) -> bool:
-    """Have the loop's thread call this soon, from any thread; False where the loop is closed."""
+    """Call this soon in the loop's thread, from any thread; False if the loop is closed."""
     try:
         loop.call_soon_threadsafe(callback, *args)
     except RuntimeError:
@@ -68,7 +68,7 @@ def call_in(loop: Any, callback: Callable[..., object], *args: Any) -> bool:
 
 
 def call_in_loop(loop: Any, callback: Callable[[], object]) -> None:
-    """Call a function in the thread of a loop that runs in another one, else here. After the loop's end it may not be called at all."""
+    """Call a function in the thread of a loop that runs in another thread, else here. It may be dropped if that loop ends."""
     if loop is not None and loop.is_running() and not runs_here(loop):
         call_in(loop, callback)
     else:
@@ -76,21 +76,21 @@ def call_in_loop(loop: Any, callback: Callable[[], object]) -> None:
 
 
 def tell(future: Any, value: Any, error: BaseException | None = None) -> None:
-    """Settle a future, unless it has been or is cancelled, or its loop is closed. In the loop's thread."""
+    """Resolve a future, unless it is done, cancelled, or of a closed loop. In the loop's thread."""
     if future.done():
         return
     try:
         if error is None:
             future.set_result(value)
-        else:  # a future refuses StopIteration: it would end the generator that awaits it
+        else:  # a future refuses StopIteration, which would end the generator that awaits it
             future.set_exception(RuntimeError(str(error)) if isinstance(error, StopIteration) else error)
     except RuntimeError:
-        if not future.get_loop().is_closed():  # else nobody awaits it any more
+        if not future.get_loop().is_closed():  # else no coroutine awaits it any more
             raise
 
 
 def settle(future: Any, answer: Callable[[], Any]) -> None:
-    """As `tell`: the answer, or the error that it raises, unless nobody needs it."""
+    """Like `tell`, with the result of `answer`, or the error that it raises; it is not called if the future is done."""
     if future.done():
         return
     try:
@@ -102,7 +102,7 @@ def settle(future: Any, answer: Callable[[], Any]) -> None:
 
 
 def call_of(loop: Any, then: Then) -> tuple[Any, Cancel]:
-    """A future of the loop that runs in this thread, set to True by the call of `then`; and what takes the callback back."""
+    """A future of this thread's running loop that the callback of `then` sets to True; and the cancel function of the callback."""
     future = loop.create_future()
     thread = threading.get_ident()
 
@@ -116,7 +116,7 @@ def call_of(loop: Any, then: Then) -> tuple[Any, Cancel]:
 
 
 async def called(then: Then, timeout: float | None = None) -> bool:
-    """Await the call of `then`; False: it has not come within so many seconds. A coroutine that waits no more leaves nothing behind."""
+    """Await the callback of `then`; False if it does not come within `timeout` seconds. Cancelling the coroutine cancels the callback."""
     loop = running_loop()
     future, cancel = call_of(loop, then)
     timer = None if timeout is None or future.done() else call_later(loop, timeout, partial(tell, future, False))
@@ -129,9 +129,9 @@ async def called(then: Then, timeout: float | None = None) -> bool:
 
 
 async def in_thread(function: Callable[[], Any], name: str) -> Any:
-    """Await a function that may wait: it runs in a thread of its own, to its end, even if nobody awaits it any more.
+    """Await a function that may block: it runs in a new thread to its end, even if the coroutine is cancelled.
 
-    Not in an executor: its threads are waited for at the interpreter's exit, and this one may wait for ever.
+    Not in an executor: the interpreter waits for its threads at exit, and this one may wait forever.
     """
     loop = running_loop()
     future = loop.create_future()
@@ -150,21 +150,23 @@ async def in_thread(function: Callable[[], Any], name: str) -> Any:
 
 # ------------------------------------------------------------------------------------------- loops and their time
 def new_loop() -> Any:
-    """An event loop of mray's own."""
+    """A new event loop for mray's use."""
     from asyncio import new_event_loop  # noqa: PLC0415
 
     return follow(new_event_loop())
 
 
 def follow(loop: Any) -> Any:
-    """An event loop that mray has made: from now on it goes by the machine's time, where it is one of asyncio's own; returns it."""
+    """Make an event loop of mray use the machine's time, if it is one of asyncio's own; returns it."""
     if "_scheduled" in getattr(loop, "__dict__", ()):
         loop.time = monotonic
     return loop
 
 
 def call_later(loop: Any, seconds: float, callback: Callable[[], object]) -> Any:
-    """As `loop.call_later`, also where a test pretends another time to the user's loop; returns an object with `cancel`."""
+    """Like `loop.call_later`, by the machine's time even if a test has replaced the clock of the user's loop; returns an object with
+    `cancel`.
+    """
     if not is_pretended() or "time" in getattr(loop, "__dict__", ()):
         return loop.call_later(seconds, callback)
     timer = threading.Timer(seconds, call_in, (loop, callback))

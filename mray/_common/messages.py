@@ -1,15 +1,15 @@
-"""The table of messages: what processes of a session send each other, from whom to whom, with which fields.
+"""The table of messages between processes of a session: senders, receivers and fields.
 
-A message is a flat tuple of builtin values: its code and its fields. It crosses a connection as ``marshal``, which builds no objects of the
-user and runs no code: a value of the user travels as ``bytes``, which the thread that wants the value unpickles.
+A message is a flat tuple of builtin values: its code and its fields. It crosses a connection as ``marshal``, which runs no user code: a
+user's value travels as ``bytes``, which the thread that wants the value unpickles.
 
 Each message is declared once: the code, the roles that may exchange it, and the names and schemas (`mray._common.schema`) of its fields.
 `mray._common.protocol` checks messages against this table. Their handlers are in `mray._runtime.connections.dispatch` (drivers and
 workers), `mray._runtime.node.node`, `mray._runtime.processes.supervisor` (messages of the zygote), `mray._runtime.processes.zygote`,
 `mray._observe.observer`, `mray._runtime.node.introducer` and `mray._runtime.processes.template`.
 
-A field ``process`` is a process id of ours (16 hex digits), ``pid`` the kernel's. ``number`` and ``request`` identify a request to its
-sender and come back in the answer; 0 asks for no answer.
+A field ``process`` is a process id of mray (16 hex digits), ``pid`` the kernel's. ``number`` and ``request`` identify a request to its
+sender and are repeated in the answer; 0 asks for no answer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PACKED = 1
 SEGMENT = 2
 #: The payload is the pickle of the exception that `get` raises.
 FAILED = 3
-#: The tensors have stayed in the process that made them; `mray._gpu.tensor_transport` describes the payload.
+#: The tensors have stayed in the process that created them; `mray._gpu.tensor_transport` describes the payload.
 TENSORS = 4
 
 # ------------------------------------------------------------------------------------------ schemas
@@ -57,7 +57,6 @@ def fits_form(form: Any, payload: Any) -> bool:
 
 
 def _is_value(value: Any) -> bool:
-    """Form, payload and refs."""
     return value.__class__ in (tuple, list) and len(value) == 3 and fits_form(value[0], value[1]) and _is_refs(value[2])
 
 
@@ -82,7 +81,7 @@ _CAUSE = row(str, str, int, (int, NoneType), (bytes, NoneType))
 #: The needs of a lease or an actor.
 _NEEDS: dict[str, Any] = {
     "env": _ENV,  # variables that the worker must be started with; None: the session's own
-    "label": str,  # its purpose in words ("task f", "actor A"), for messages
+    "label": str,  # its purpose ("task f", "actor A"), for texts
     "group": _GROUP,
     "affinity": _AFFINITY,  # None, "auto", or a list of CPUs (`mray._decide.scheduler.affinity`)
     "hasty": bool,  # refused when its resources are not free
@@ -109,7 +108,7 @@ _ACTOR = keyed(
         "max_restarts": (int, NoneType),  # -1: unlimited
         "announced": bool,  # its arguments have not arrived; a second request with the whole spec follows
         "public": bytes,  # from which NAME_LOOKUP's sender creates a handle
-        "refusal": _OPTIONAL_TEXT,  # the reason why no machine like this one can have it
+        "refusal": _OPTIONAL_TEXT,  # why a machine like this one can never have it
         "class_name": _OPTIONAL_TEXT,
         "parent": bytes,  # the task that creates it, for listings
         # The worker's (ACTOR_START).
@@ -127,7 +126,7 @@ _PLACEMENT = keyed(
     {"bundles": [_RESOURCES], "strategy": str},
     {"name": _OPTIONAL_TEXT, "namespace": _OPTIONAL_TEXT, "detached": bool, "job": _OPTIONAL_TEXT, "impossible": _OPTIONAL_TEXT},
 )
-#: `mray._runtime.node.jobs`.
+#: See `mray._runtime.node.jobs`.
 _JOB_SPEC = keyed(
     {"namespace": str, "runtime_env": dict, "log_to_driver": ANY, "terminal": ANY, "logging_config": ANY, "place": (NoneType, dict)},
     {"env": _ENV, "eager_install": ANY, "entrypoint": _OPTIONAL_TEXT},
@@ -166,12 +165,12 @@ OBSERVER_TO_NODE: Ways = frozenset({(_O, _N)})
 NODE_TO_OBSERVER: Ways = frozenset({(_N, _O)})
 OBSERVING: Ways = frozenset({(_O, _D), (_O, _W)})
 OBSERVED: Ways = frozenset({(_D, _O), (_W, _O)})
-#: Messages that end a conversation, of any role.
+#: Messages that end a connection, of any role.
 EVERYBODY: Ways = PEERS | TO_NODE | FROM_NODE | OBSERVER_TO_NODE | NODE_TO_OBSERVER | OBSERVING | OBSERVED
 
 
 class Declared(Record):
-    """One message: the roles that may exchange it, and the names and schemas of the fields behind its code."""
+    """One message: the roles that may exchange it, and the names and schemas of its fields."""
 
     ways: Ways
     fields: dict[str, Any]
@@ -192,21 +191,21 @@ def _message(code: int, ways: Ways, /, **fields: Any) -> int:
 HELLO = _message(1, PEERS | TO_NODE | OBSERVER_TO_NODE, role=str, process=str, pid=int, job_spec=Maybe((NoneType, _JOB_SPEC)))
 #: Instead of HELLO: send this descriptor, then hang up; `mray._runtime.client.descriptors` describes keys.
 DESCRIPTOR = _message(2, PEERS, key=str)
-#: The receiver has just connected and is not let in, for lack of a descriptor for example; the hang-up follows.
+#: The receiver has just connected and is refused, such as for lack of a descriptor; the hang-up follows.
 REFUSED = _message(3, EVERYBODY, errno=int, text=str)
-#: Last: a message of the receiver was invalid, and why.
+#: Last: why a message of the receiver was invalid.
 PROTOCOL_ERROR = _message(4, EVERYBODY, text=str)
 #: Instead of HELLO: pass this connection on to that process; answered by PASSED or REFUSED.
 PASS_ON = _message(5, OBSERVER_TO_NODE, process=str)
 #: The process of PASS_ON reads what follows.
 PASSED = _message(6, NODE_TO_OBSERVER)
-#: Last: a message of the receiver was valid, and its handler has failed; the exception, in words.
+#: Last: the handler of a valid message of the receiver has failed with this exception.
 FAULT = _message(7, EVERYBODY, text=str)
-#: A segment with a ring pair for this connection, from the process of that row of the session's table (`mray._ipc.ring_pair`).
+#: A segment with a ring pair for this connection; the sender has that row of the session's table (`mray._ipc.ring_pair`).
 OFFER_RING = _message(8, PEERS, name=str, row=int)
 #: Whether the sender has mapped the ring pair that was offered.
 TAKE_RING = _message(9, PEERS, taken=bool, row=int)
-#: The sender writes into the ring pair no more, and the receiver is to stop, too.
+#: The sender no longer writes into the ring pair, and the receiver must stop, too.
 RETIRE_RING = _message(39, PEERS)
 #: Read the ring.
 NUDGE = _message(38, PEERS)
@@ -245,7 +244,7 @@ CANCEL_OBJECT = _message(23, PEERS, object_id=bytes, force=bool, recursive=bool)
 STREAM_ITEMS = _message(20, ANSWERING, task_id=bytes, first=int, values=_VALUES)
 #: The reader has taken `count` items; sent only where the producer waits for that.
 STREAM_TAKEN = _message(21, CALLING, task_id=bytes, count=int)
-#: Nobody reads the stream any more.
+#: The stream has no reader any more.
 STREAM_STOP = _message(22, CALLING, task_id=bytes)
 
 # -------------------------------------------------------------- tensors that stay with their maker
@@ -254,9 +253,9 @@ TENSORS_FETCH = _message(25, PEERS, number=int, object_id=bytes, through_host=bo
 #: The tensors, PICKLED, PACKED or in a SEGMENT, or why not (FAILED). `lease` is the id of a lent object, b"", or the numbers of lent device
 #: memory, which the payload then describes tensor by tensor (`mray._device.exports`).
 TENSORS_BROUGHT = _message(26, PEERS, number=int, form=int, payload=ANY, lease=(bytes, list))
-#: Nobody needs the tensors of these objects any more.
+#: The tensors of these objects are no longer needed.
 TENSORS_FREE = _message(27, PEERS, object_ids=[bytes])
-#: Lent device memory may be used again after that point of the event in `note`, or now without one.
+#: Lent device memory may be reused after that point of the event in `note`, or now without one.
 TENSORS_DONE = _message(28, PEERS, number=int, note=bytes, point=int)
 
 # --------------------------------------------------------------------------------------- ownership
@@ -264,13 +263,13 @@ TENSORS_DONE = _message(28, PEERS, number=int, note=bytes, point=int)
 BORROW = _message(30, PEERS, number=int, object_ids=[bytes])
 #: The owner has counted a BORROW.
 BORROWED = _message(31, PEERS, number=int)
-#: The sender holds these refs no more.
+#: The sender no longer holds these refs.
 RELEASE = _message(32, PEERS, object_ids=[bytes])
 #: Send OBJECT once the object is ready; with `asks`, send ABSENT if it is not ready yet.
 FETCH = _message(33, PEERS, object_id=bytes, asks=Maybe(bool))
 #: The value of an object.
 OBJECT = _message(34, PEERS, object_id=bytes, **VALUE)
-#: Nobody needs these segments of the receiver any more; with `reuse` False they must not be used again.
+#: These segments of the receiver are no longer needed; with `reuse` False they must not be reused.
 FREE_SEGMENT = _message(35, PEERS, names=[str], reuse=Maybe(bool))
 #: The object of a FETCH is not ready.
 ABSENT = _message(37, PEERS, object_id=bytes)
@@ -292,15 +291,15 @@ TOLD = _message(46, OBSERVED | PEERS, number=int, answer={str: row(bool, ANY)})
 # ------------------------------------------------------------------------------------- to the node
 #: Grant a lease; answered by LEASE_GRANT or LEASE_REFUSED.
 LEASE_REQUEST = _message(50, TO_NODE, request=int, demand=_DEMAND)
-#: The lease is not needed any more; the sender returns a grant that crosses this.
+#: The lease is no longer needed; the sender returns a grant that crosses this.
 LEASE_CANCEL = _message(51, TO_NODE, request=int)
 #: The lease is free again.
 LEASE_RETURN = _message(52, TO_NODE, lease_id=int)
-#: The lease is free again, and its worker is to be ended: the conversation with it has broken, for this reason.
+#: The lease is free again, and its worker must be ended: the conversation with it has failed, for this reason.
 LEASE_BREAK = _message(63, TO_NODE, lease_id=int, text=str)
 #: The worker's task waits, or the worker waits before it exits: its CPUs are free.
 BLOCKED = _message(53, TO_NODE)
-#: The worker's task goes on.
+#: The worker's task continues.
 UNBLOCKED = _message(54, TO_NODE)
 #: Create an actor; answered by ANSWER.
 ACTOR_CREATE = _message(55, TO_NODE, request=int, actor_id=bytes, spec=_ACTOR)
@@ -308,7 +307,7 @@ ACTOR_CREATE = _message(55, TO_NODE, request=int, actor_id=bytes, spec=_ACTOR)
 ACTOR_SUBSCRIBE = _message(56, TO_NODE, actor_id=bytes)
 #: The sender holds handles of these actors; answered by HELD.
 ACTOR_HOLD = _message(57, TO_NODE, number=int, actor_ids=[bytes])
-#: The sender holds no handle of these actors any more.
+#: The sender no longer holds a handle of these actors.
 ACTOR_DROP = _message(58, TO_NODE, actor_ids=[bytes])
 #: Kill an actor's process; answered by ANSWER once the signal is sent.
 ACTOR_KILL = _message(59, TO_NODE, request=int, actor_id=bytes, no_restart=bool)
@@ -316,9 +315,9 @@ ACTOR_KILL = _message(59, TO_NODE, request=int, actor_id=bytes, no_restart=bool)
 NAME_LOOKUP = _message(60, TO_NODE, request=int, name=str, namespace=str)
 #: A listing of the node, such as ``cluster_resources`` (of an observer: ``snapshot``, ``stacks``, ``last calls``); answered by ANSWER.
 QUERY = _message(61, TO_NODE | OBSERVER_TO_NODE, request=int, what=str, arguments=list)
-#: Answered by ANSWER, behind all that the node has sent before.
+#: Answered by ANSWER, after everything that the node has sent before.
 FENCE = _message(68, TO_NODE, request=int)
-#: Ask all other processes for the memory that they keep for reuse; answered by ANSWER once that has happened, or after a while.
+#: Ask all other processes to free memory retained for reuse; answered by ANSWER once they have, or after a while.
 MAKE_ROOM = _message(49, TO_NODE, request=int)
 #: End all work of this driver, and its session if that is private.
 SHUTDOWN = _message(62, DRIVER_TO_NODE)
@@ -338,11 +337,11 @@ GROUP_REMOVE = _message(67, TO_NODE, request=int, group_id=bytes)
 ACTOR_READY = _message(70, WORKER_TO_NODE, actor_id=bytes)
 #: The actor's constructor has raised this pickled exception.
 ACTOR_FAILED = _message(71, WORKER_TO_NODE, actor_id=bytes, pickled=bytes)
-#: The worker exits on purpose, for a cause of the CAUSE_ kinds; with its name and last calls for the timeline.
+#: The worker exits on purpose, for one of the CAUSE_ kinds; with its name and last calls for the timeline.
 EXITING = _message(72, WORKER_TO_NODE, cause=str, text=str, name=Maybe(str), calls=Maybe([(list, tuple)]))
 #: End the work of this worker on its GPUs, then kill it.
 KILL_ME = _message(74, WORKER_TO_NODE)
-#: A hook of the user begins to run before the worker serves; "" when it has returned.
+#: A user's hook begins to run before the worker serves; "" when it has returned.
 SETTING_UP = _message(73, WORKER_TO_NODE, what=str)
 
 # ----------------------------------------------------------------------------------- from the node
@@ -362,7 +361,7 @@ LEASE_GRANT = _message(
 )
 #: This machine can never grant the lease.
 LEASE_REFUSED = _message(82, FROM_NODE, request=int, text=str)
-#: Others wait: return the lease as soon as it is idle.
+#: Other demands wait: return the lease as soon as it is idle.
 LEASE_RECALL = _message(84, FROM_NODE, lease_id=int)
 #: An actor's state, one of ACTOR_STATES; the payload of its cause is the pickled exception of its constructor (CAUSE_INIT), or the last
 #: lines of a worker that crashed.
@@ -376,7 +375,7 @@ ANSWER = _message(87, FROM_NODE | NODE_TO_OBSERVER, request=int, ok=bool, value=
 OUTPUT = _message(88, NODE_TO_DRIVER, pid=int, stream=int, name=str, text=str)
 #: The text of OUTPUT is a JSON object about a progress bar or a breakpoint (`mray._ipc.output`).
 NOTE_STREAM = 3
-#: Free the memory that is kept for reuse.
+#: Free the memory that is retained for reuse.
 TRIM_NOW = _message(89, FROM_NODE)
 #: Become this actor: the spec of ACTOR_CREATE, with ``gpu_ids`` (list), ``accelerators`` (kind to indices), ``restarted`` (bool).
 ACTOR_START = _message(90, NODE_TO_WORKER, actor_id=bytes, spec=dict, incarnation=int)
@@ -386,7 +385,7 @@ EXIT = _message(91, NODE_TO_WORKER, cause=str, text=str)
 WORKER_GONE = _message(92, FROM_NODE, process=str, role=str, cause=_CAUSE, made=Maybe([str]))
 #: To a worker whose lines are counted: write the counts and exit immediately.
 SAVE = _message(93, NODE_TO_WORKER)
-#: To one of several drivers, after its SHUTDOWN: none of its work runs any more.
+#: To one of several drivers, after its SHUTDOWN: all of its work has ended.
 LEFT = _message(98, NODE_TO_DRIVER)
 #: The session ends, for this reason.
 ENDING = _message(99, NODE_TO_DRIVER, text=str)
@@ -408,7 +407,7 @@ PRELOAD_FAILED = _message(104, ZYGOTE_TO_NODE, module=str, text=str)
 LOAD = _message(110, DRIVER_TO_TEMPLATE, module=str)
 #: Fork a node for a session; its descriptors come along. Answered by DONE.
 FORK = _message(111, DRIVER_TO_TEMPLATE, directory=str, environment={str: str}, folder=str)
-#: Reap a node that is dead; answered by DONE.
+#: Reap a dead node; answered by DONE.
 REAP = _message(112, DRIVER_TO_TEMPLATE, pid=int)
 #: The node's pid or exit status, or an errno when not `ok`.
 DONE = _message(113, TEMPLATE_TO_DRIVER, ok=bool, number=int)
@@ -422,7 +421,7 @@ INTRODUCED = _message(106, FROM_NODE, number=int, pid=int)
 NOT_INTRODUCED = _message(107, FROM_NODE, number=int, errno=int, text=str)
 
 # ------------------------------------------------------------------------------- causes of a death
-#: A signal or exit status that nobody asked for.
+#: An unexpected signal or exit status.
 CAUSE_CRASH = "crash"
 #: `ray.kill`.
 CAUSE_KILL = "kill"
@@ -443,7 +442,7 @@ CAUSE_GROUP = "group"
 #: It could never be placed on this machine, or given a process.
 CAUSE_REFUSED = "refused"
 
-#: Stands in the text of a refusal when the processes of an environment die as they start.
+#: Contained in the text of a refusal when the processes of an environment die at the start.
 NO_PROCESS = "no worker process could be started"
-#: Begins the text of a refusal when the placement group that was named is not there any more.
+#: Begins the text of a refusal when the named placement group no longer exists.
 GROUP_REMOVED = "placement group was removed"

@@ -1,7 +1,7 @@
-"""Which frames of a stack are mray's own: to a user who looks for a line of the program they are in the way.
+"""Hides mray's own frames in stacks that users read to find a line of their program.
 
-Pure but for `hide_from_now_on`. Frames are hidden where a stack is shown (by a script, the interpreter, IPython, `mray stack`, pytest),
-never where it is made: calls that succeed pay nothing, and a program that looks at an error itself finds all of it.
+Pure except for `hide_from_now_on`. Frames are hidden where a stack is shown (by a script, the interpreter, IPython, `mray stack`,
+pytest), never where it is created: successful calls pay nothing, and a program that examines an error itself finds all of it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from mray._common.kept import os
 from mray._common.settings import FULL_TRACEBACKS
 from mray._common.whose_code import LIBRARY, OWN, USERS, kind_of
 
-#: The part that checks calls.
+#: The folder whose functions check calls.
 _API = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + "/_api/"
 
 
 def span_of_user(kinds: Sequence[str]) -> tuple[int, int]:
-    """The part of a stack, its oldest frame first, that a user wants to see: from the user's first frame on up to mray's first after the
-    user's last one, which says what is waited for. (0, 0) when no frame is the user's.
+    """The part of a stack, oldest frame first, that a user wants to see: from the first user frame to mray's first after the last user
+    frame, which shows the awaited operation. (0, 0) if no frame is the user's.
     """
     users = [place for place, kind in enumerate(kinds) if kind == USERS]
     if not users:
@@ -33,9 +33,10 @@ def span_of_user(kinds: Sequence[str]) -> tuple[int, int]:
 
 
 def hide(error: BaseException, found: TracebackType | None) -> TracebackType | None:
-    """`found`, a traceback of `error`, without mray's frames and what they call in Python's library; those of its causes likewise.
+    """`found`, a traceback of `error`, without the frames of mray and of the library functions that it calls; also shortens those of its
+    causes.
 
-    All of it where nothing is the user's, where the error may be a bug of mray, and with MRAY_FULL_TRACEBACKS. Changes links in place.
+    Unchanged if no frame is the user's, if the error may be a bug of mray, or with MRAY_FULL_TRACEBACKS. Changes links in place.
     """
     kept = None if FULL_TRACEBACKS.get() else _of_user(error, found)
     if kept is None:
@@ -66,7 +67,7 @@ def _links(found: TracebackType | None) -> Iterator[tuple[TracebackType, str]]:
 
 
 def _of_user(error: BaseException, found: TracebackType | None) -> TracebackType | None:
-    """A traceback without our frames; None where nothing else is left, or where they may be of use."""
+    """A traceback without mray's frames; None if nothing else is left, or if they may be of use."""
     links = list(_links(found))
     if not any(kind == OWN for _link, kind in links):
         return found
@@ -84,8 +85,8 @@ def _of_user(error: BaseException, found: TracebackType | None) -> TracebackType
 
 
 def _is_told(error: BaseException, below: list[tuple[TracebackType, str]]) -> bool:
-    """Whether an error that left the frames `below` the user's last one is meant for the user: raised by a statement, that is, by mray's
-    API as a refusal, or of mray's own classes. An interrupt is nobody's bug.
+    """Whether an error that left the frames `below` the last user frame is addressed to the user: raised by a statement, as a refusal by
+    mray's API, or of mray's own classes. An interrupt is never a bug.
     """
     own = [link.tb_frame.f_code.co_filename for link, kind in below if kind == OWN]
     if not own or isinstance(error, KeyboardInterrupt) or _is_mrays(error):
@@ -104,7 +105,7 @@ _hooked = False
 
 
 def hide_from_now_on() -> None:
-    """Tracebacks of errors that end the program, a thread, a line or a cell of IPython have none of our frames. Once."""
+    """Hide mray's frames in tracebacks of errors that end the program, a thread, or a line or cell of IPython. Idempotent."""
     global _hooked
     if _hooked:
         return
@@ -117,7 +118,7 @@ def hide_from_now_on() -> None:
     def excepthook_of_thread(given: threading.ExceptHookArgs) -> None:
         kind, value, found, thread = given
         if thread is not None and thread.daemon and not threading.main_thread().is_alive() and _is_mrays(value):
-            return  # it waited as the program ended, and its session with it
+            return  # it waited while the program, and so its session, ended
         if value is not None:
             given = threading.ExceptHookArgs((kind, value, hide(value, found), thread))
         shown_of_thread(given)

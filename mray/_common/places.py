@@ -1,11 +1,11 @@
-"""Where a signal has met the main thread: in code of the user's, in mray's own, or in a sleep.
+"""Where a signal has interrupted the main thread: in user code, in mray's own, or in a sleep.
 
-Pure: frames in, a `Place` out. A handler of the user's may raise, and call anything. In the middle of mray's own code either would cut
-in half what belongs together (a message that is sent and counted, a lock, a reply that is taken and kept), so `mray._ipc.interrupts` has it
-run where the user's code goes on.
+Pure: frames in, a `Place` out. A user's handler may raise, and call anything. In the middle of mray's own code that would tear apart
+what belongs together (a message that is sent and counted, a lock, a reply that is received and stored), so `mray._ipc.interrupts` runs
+it where user code continues.
 
-Functions of mray's that call one of the user's, and do nothing else that must not be cut, count as the user's (`runs_users`): that function
-may be one of C, which has no frame. The owner of a frame's code is that of `whose_code`.
+Functions of mray that call user code, and do nothing else that must not be cut, count as user code (`runs_users`), since the called
+function may be one of C, which has no frame. `whose_code` tells the owner of a frame's code.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from mray._common.dropped_errors import dropping_frame
 from mray._common.record import Record
 from mray._common.whose_code import OWN, USERS, kind_of, known
 
-#: How a handler gets its turn later: when mray's outermost function `RETURNS`, in which the error is raised; or the user's code has gone on
-#: to a place `AFTER` that, where Python itself would look for signals.
+#: When a delayed handler runs: when mray's outermost function `RETURNS`, in which the error is raised; or when user code has reached a
+#: place `AFTER` that, where Python itself would check for signals.
 RETURNS, AFTER = "returns", "after"
 
 SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
@@ -31,38 +31,38 @@ _sleeps: set[CodeType] = set()
 _runs_users: set[CodeType] = set()
 _dispatches: set[CodeType] = set()
 _precedes: set[CodeType] = set()
-#: Of functions that take something away when they return it: called with their locals and the value.
+#: By functions that remove the value which they return: called with their locals and the value.
 undone_by: dict[CodeType, Callable[[dict[str, Any], Any], None]] = {}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def sleeps(function: F) -> F:
-    """This function sleeps, and may be left at any of its byte codes."""
+    """Mark a function that sleeps, and may be left at any of its byte codes."""
     _sleeps.add(function.__code__)
     return function
 
 
 def runs_users(function: F) -> F:
-    """This function calls one of the user's, and may be left at any of its byte codes, as that may."""
+    """Mark a function that calls user code, and may be left at any of its byte codes."""
     _runs_users.add(function.__code__)
     return function
 
 
 def dispatches(function: F) -> F:
-    """This function handles what has come, whosever it is: nothing that it calls may be cut, not even the user's."""
+    """Mark a function that handles messages of any receiver: nothing that it calls may be cut, not even user code."""
     _dispatches.add(function.__code__)
     return function
 
 
 def precedes_dispatch(function: F) -> F:
-    """While this function runs, the one that dispatches and has called it does not dispatch yet."""
+    """Mark a function during which its caller, which `dispatches`, does not dispatch yet."""
     _precedes.add(function.__code__)
     return function
 
 
 def undone(undo: Callable[[dict[str, Any], Any], None]) -> Callable[[F], F]:
-    """When an error is raised in the place of the value that this function returns, `undo(locals, value)` puts the value back."""
+    """Mark a function that removes what it returns: `undo(locals, value)` restores the value if an error is raised instead."""
 
     def note(function: F) -> F:
         undone_by[function.__code__] = undo
@@ -74,32 +74,32 @@ def undone(undo: Callable[[dict[str, Any], Any], None]) -> Callable[[F], F]:
 class Place(Record):
     """Where the main thread is."""
 
-    #: A handler may run here: in the user's code, or in a sleep that it has called for.
+    #: Whether a handler may run here: in user code, or in a sleep on its behalf.
     is_open: bool
-    #: The thread sleeps.
+    #: Whether the thread sleeps.
     sleeps: bool
-    #: Else: the frame to wait for, and how; None when there is none of the user's, in a worker between two calls.
+    #: If not open: the frame to wait for, and how; None if no user code is on the stack, as in a worker between two calls.
     frame: FrameType | None = None
     how: str = RETURNS
 
     @property
     def is_idle(self) -> bool:
-        """No code of the user's is under way."""
+        """Whether no user code is on the stack."""
         return self.frame is None and not self.is_open
 
 
 def counts_as(frame: FrameType) -> str:
-    """The owner of a frame's code, but the user where it `runs_users`."""
+    """The owner of a frame's code, or the user if it `runs_users`."""
     kind = known.get(frame.f_code.co_filename) or kind_of(frame)
-    # (Only now: the hash of a function's code takes longer than all of that.)
+    # (Last, since hashing a function's code is slower than all the rest.)
     return USERS if kind == OWN and frame.f_code in _runs_users else kind
 
 
 def place_of(innermost: FrameType | None, is_locked: bool = False, most: int = -1) -> Place:
-    """The place of a thread whose innermost frame this is; `is_locked`: it owns a lock of mray's, whatever code it runs.
+    """The place of a thread with this innermost frame. `is_locked`: it owns a lock of mray, whatever code it runs.
 
-    With `most`, of a thread in which mray does not dispatch, no more frames than that are looked at (-1: all of them): a signal that comes
-    often must not cost more the deeper the user's code is.
+    At most `most` frames (-1: all) are examined in a thread in which mray does not dispatch, so that a frequent signal does not cost
+    more in deeper user code.
     """
     if innermost is None:  # at the prompt of an interpreter
         return Place(True, False)
@@ -108,7 +108,7 @@ def place_of(innermost: FrameType | None, is_locked: bool = False, most: int = -
     own = _outermost_own(innermost, is_locked, most) if dropping is None else None
     if dropping is not None:
         frame: FrameType | None = dropping.f_back
-        # Perhaps mray's code has dropped the object.
+        # mray's code may have dropped the object.
         own = _region(dropping) if frame is not None and counts_as(frame) == OWN else None
         if own is None:
             users = users_frame(frame)
@@ -127,7 +127,7 @@ def place_of(innermost: FrameType | None, is_locked: bool = False, most: int = -
 
 
 def _is_asleep(innermost: FrameType) -> bool:
-    """Whether mray sleeps, also by a function of a library's."""
+    """Whether mray sleeps, also inside a library function."""
     frame: FrameType | None = innermost
     while frame is not None and (kind := counts_as(frame)) != USERS:
         if kind == OWN:
@@ -137,7 +137,7 @@ def _is_asleep(innermost: FrameType) -> bool:
 
 
 def _is_dispatching(innermost: FrameType) -> bool:
-    """Whether a function below the user's next one dispatches what has come."""
+    """Whether a function between this one and the user's next one dispatches."""
     inner, frame = innermost, innermost.f_back
     while frame is not None and counts_as(frame) != USERS:
         if frame.f_code in _dispatches and inner.f_code not in _precedes:
@@ -147,7 +147,7 @@ def _is_dispatching(innermost: FrameType) -> bool:
 
 
 def _outermost_own(innermost: FrameType, is_locked: bool, most: int) -> FrameType | None:
-    """The outermost of mray's frames between the user's code that must wait and what goes on; None when the user's may be cut here."""
+    """The outermost of mray's frames that must return before a handler may run, or None if user code may be cut here."""
     frame: FrameType | None = innermost
     while frame is not None:
         kind = counts_as(frame)
@@ -156,7 +156,7 @@ def _outermost_own(innermost: FrameType, is_locked: bool, most: int) -> FrameTyp
         if kind == USERS:
             break
         frame = frame.f_back
-    # The user's, which mray may have called in the middle of something.
+    # The frame is user code, which mray may have called in the middle of something.
     while frame is not None and most:
         if kind_of(frame) == OWN:
             code = frame.f_code
@@ -170,7 +170,7 @@ def _outermost_own(innermost: FrameType, is_locked: bool, most: int) -> FrameTyp
 
 
 def _region(frame: FrameType) -> FrameType:
-    """The outermost frame of mray's before one of the user's, from one of mray's on outwards."""
+    """The outermost of mray's frames from this one outwards, up to the next user frame."""
     own = frame
     each = frame.f_back
     while each is not None:
@@ -184,21 +184,21 @@ def _region(frame: FrameType) -> FrameType:
 
 
 def users_frame(frame: FrameType | None) -> FrameType | None:
-    """The first frame of the user's from this one on outwards."""
+    """The first user frame from this one outwards."""
     while frame is not None and counts_as(frame) != USERS:
         frame = frame.f_back
     return frame
 
 
 def frame_of(code: CodeType, frame: FrameType | None) -> FrameType | None:
-    """The first frame of this function from this one on outwards."""
+    """The first frame of this function from this one outwards."""
     while frame is not None and frame.f_code is not code:
         frame = frame.f_back
     return frame
 
 
 def is_amidst(codes: Collection[CodeType], owner: object) -> bool:
-    """Whether the caller runs for code of the user's that was called in the middle of one of these methods of `owner`: a finalizer, say.
+    """Whether the caller runs on behalf of user code, such as a finalizer, that interrupted one of these methods of `owner`.
 
     `owner` is the method's ``self``, or its ``results``.
     """
@@ -211,16 +211,16 @@ def is_amidst(codes: Collection[CodeType], owner: object) -> bool:
 
 
 # ---------------------------------------------------------------------------------------- byte codes
-#: After these the interpreter looks for signals.
+#: Byte codes after which the interpreter checks for signals.
 _LOOKS = tuple(name.startswith(("CALL", "JUMP_BACKWARD", "JUMP_ABSOLUTE")) for name in opname)
 _RETURNS = tuple(name.startswith("RETURN_") for name in opname)
 
 
 def looks_for_signals(frame: FrameType, offset: int) -> bool:
-    """Whether Python looks for signals after the byte code of a frame at this place."""
+    """Whether Python checks for signals after the byte code at this offset."""
     return _LOOKS[frame.f_code.co_code[offset]]
 
 
 def is_returning(frame: FrameType, offset: int) -> bool:
-    """Whether the byte code of a frame at this place, the last that it runs, returns a value; else an error goes through it."""
+    """Whether the byte code at this offset, the frame's last, returns a value; else an error propagates."""
     return _RETURNS[frame.f_code.co_code[offset]]

@@ -1,8 +1,7 @@
 """Checks messages of other processes against the table in `mray._common.messages`.
 
-The node checks every message before it acts on it, since it keeps what it has accepted. Drivers and workers check a message whose handler
-has failed: that tells a protocol error of the peer, which ends the conversation, from a mistake of ours, which must not lose the messages
-behind it (see `mray._ipc.connection`).
+The node checks every message before it acts on it, since it stores what it accepts. Drivers and workers check a message after its
+handler has failed: that distinguishes a protocol error of the peer from a bug of this process (see `mray._ipc.connection`).
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 from mray._common.messages import MESSAGES, VALUE, fits_form
 from mray._common.schema import Check, Maybe, check_of
 
-#: Where among the fields of a message the form of its value stands.
+#: The index of the field `form` in messages with a value.
 _FORM_AT = {code: [*declared.fields].index("form") for code, declared in MESSAGES.items() if declared.fields.keys() >= VALUE.keys()}
 
 
@@ -27,7 +26,7 @@ _CHECKS = {code: _prepared(tuple(declared.fields.values())) for code, declared i
 
 
 def misfit(message: Any) -> str:
-    """The fault in a message, as a text; empty if nothing is."""
+    """The fault in a message, as a text; "" if it is valid."""
     if message.__class__ is not tuple or not message:
         return "a message is a tuple"
     code = message[0]
@@ -48,5 +47,5 @@ def misfit(message: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    text = reprlib.repr(value)  # in a time that does not depend on what it is
+    text = reprlib.repr(value)  # in a time that does not depend on the value
     return text if len(text) <= 80 else f"{text[:77]}..."

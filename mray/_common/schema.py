@@ -1,7 +1,7 @@
-"""The language in which the table of messages says what a field may be.
+"""Schemas of message fields.
 
-A schema is a type; `ANY`; several schemas of which one must fit (a tuple); a list whose items fit one schema (a list with it); a dict whose
-keys and values fit two (a dict with one entry); a check, as `row` and `keyed` make.
+A schema is a type; `ANY`; a tuple of schemas of which one must fit; a list with the schema of its items; a dict with one entry, the
+schemas of its keys and values; or a check, as created by `row` and `keyed`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Maybe(Record):
 
 
 def check_of(schema: Any) -> Check:
-    """The function that says whether a value fits a schema."""
+    """The function that tests whether a value fits a schema."""
     if schema is ANY:
         return lambda _value: True
     if schema is float:

@@ -1,8 +1,8 @@
 """The owner of the code that a frame runs: mray, a library or the user; for signals (`places`), stacks and tracebacks (`own_frames`).
 
-Pure. The file decides, which no program renames; for code without one (``exec``, generated methods) the module of its globals does.
-A library works for its caller: the frame outside of the library's decides. That is Python's library and the packages that mray calls.
-The command line, the examples and the pytest plugin are programs, as a user's are.
+Pure. The file decides, since no program renames it; for code without a file (``exec``, generated methods) the module of its globals
+does. A library (Python's own, or a package that mray calls) works for its caller, so the frame outside it decides. The command line, the
+examples and the pytest plugin count as user programs.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _PROGRAMS = ("mray.cli.", "mray.examples.", "mray.pytest_plugin.", "mray.__main_
 #: Packages that mray calls.
 _CALLED = frozenset({"cloudpickle", "numpy", "posix_ipc", "torch", "cupy"})
 _LIBRARIES = _CALLED | sys.stdlib_module_names
-#: `collections` gives the methods that it generates such a module.
+#: The prefix of the module of methods that `collections` generates.
 _GENERATED = "namedtuple_"
 
-#: By files; for callers that look at many frames and save a call for each.
+#: Owners by file; read directly by callers that examine many frames.
 known: dict[str, str] = {}
 _MOST_KNOWN = 10_000
 
@@ -39,7 +39,7 @@ def kind_of(frame: FrameType) -> str:
 
 
 def kind_of_file(filename: str) -> str:
-    """The owner of a file's code, by what a stack calls the file: py-spy leaves out the directory that a package lies in."""
+    """The owner of a file's code, by its name in a stack, which py-spy prints without the directory that the package lies in."""
     if filename.startswith(_PACKAGE):
         return _kind_of_module(_module("mray/" + filename.removeprefix(_PACKAGE)))
     for each in _INSTALLED:
@@ -58,7 +58,7 @@ def _kind_of_frame(frame: FrameType) -> str:
         return kind
     by_file = kind_of_file(filename)
     if by_file == USERS and kind == LIBRARY and name.partition(".")[0] in _CALLED:
-        by_file = LIBRARY  # it is not installed, but lies where its developer builds it
+        by_file = LIBRARY  # not installed, but run from its developer's checkout
     if len(known) > _MOST_KNOWN:
         known.clear()
     known[filename] = by_file
