@@ -213,7 +213,7 @@ class Backend(RefBackend):
         """Call back with the object's id, once no process holds a ref of it, in any thread. Raises ValueError unless this process owns
         it.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not tell when an object goes out of scope.")
+        raise NotImplementedError(f"{type(self).__name__} does not report when an object goes out of scope.")
 
     # -- what there is ---------------------------------------------------------------------------
     @abstractmethod

@@ -61,3 +61,11 @@ def test_a_communicator_that_is_none(accelerators, what):
     with pytest.raises(TypeError, match="derived from Communicator"):
         accelerators.register_accelerator_context("cpu", what)
     assert not accelerators.is_accelerator_context_registered()
+
+
+@pytest.mark.only("mray", "local")
+@pytest.mark.parametrize("verb", ["generate_communicator_id", "create_communicator"])
+def test_a_context_without_a_communicator_makes_none(accelerators, verb):
+    context = accelerators.AcceleratorContext("cpu", None)
+    with pytest.raises(RuntimeError, match="No communicator is registered for 'cpu': register_accelerator_context names one"):
+        getattr(context, verb)()

@@ -104,9 +104,9 @@ def test_a_timeout_leaves_the_call_where_it_is(ray_session, workers, pool_of, si
     gate = signal()
     pool = pool_of(workers(1))
     pool.submit(lambda actor, value: actor.hold.remote(value), gate)
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TimeoutError, match="Timed out waiting for result"):
         pool.get_next(timeout=0.01)
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TimeoutError, match="Timed out waiting for result"):
         pool.get_next_unordered(timeout=0.01)
     ray_session.get(gate.send.remote())
     assert pool.get_next(timeout=60) == "held"
@@ -163,9 +163,9 @@ def test_an_actor_can_be_added_once(workers, pool_of):
     pool.submit(double, 1)
     pool.submit(double, 2)
     pool.push(second)
-    with pytest.raises(ValueError, match="already belongs"):
+    with pytest.raises(ValueError, match="Actor already belongs to current ActorPool"):
         pool.push(first)
-    with pytest.raises(ValueError, match="already belongs"):
+    with pytest.raises(ValueError, match="Actor already belongs to current ActorPool"):
         pool.push(second)
     assert [pool.get_next(), pool.get_next()] == [2, 4]
 

@@ -410,7 +410,7 @@ def test_nccl_is_refused_where_there_is_none_with_what_to_use_instead(ray_sessio
     if collective.nccl_available():
         pytest.skip("there is NCCL here")
     (member,) = members(1)
-    with pytest.raises(RuntimeError, match="Backend NCCL is not available.*backend='gloo'"):
+    with pytest.raises(RuntimeError, match=r"Backend NCCL is not available\. .*backend='gloo'"):
         ray_session.get(member.ask.remote("init_collective_group", 1, 0, "nccl"))
     with pytest.raises(RuntimeError, match="Backend NCCL is registered but not available.*backend='gloo'"):
         collective.create_collective_group([member], 1, [0])

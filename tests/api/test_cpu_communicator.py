@@ -129,7 +129,7 @@ def test_what_is_received_without_an_allocator_is_a_new_tensor(ray_session, grou
 @pytest.mark.only("mray", "local")
 def test_misuse_is_refused(ray_session, group, communicators):
     (member,), communicator = group(1)
-    with pytest.raises(ValueError, match="Expected 2 different actors"):
+    with pytest.raises(ValueError, match="Expected 2 different actors, but got "):
         communicators.CPUCommunicator(2, [member])
     with pytest.raises(ValueError, match="Expected 2 different actors"):
         communicators.CPUCommunicator(2, [member, member])

@@ -60,6 +60,11 @@ def test_large_arrays_arrive_whole():
     assert Parallel()(delayed(add)(array, number, again=array) for number in range(8)) == list(range(999_999, 1_000_007))
 
 
+def test_no_jobs_at_all_are_refused():
+    with joblib.parallel_config("ray", n_jobs=0), pytest.raises(ValueError, match="n_jobs == 0 in Parallel has no meaning"):
+        Parallel()(delayed(abs)(1) for _ in range(1))
+
+
 def test_all_cpus_are_those_of_the_session():
     with joblib.parallel_config("ray", n_jobs=-1):
         assert Parallel()._effective_n_jobs() == 4

@@ -12,6 +12,7 @@ import gc
 import importlib
 import multiprocessing
 import os
+import pickle
 import sys
 import threading
 import time
@@ -169,11 +170,19 @@ def test_a_closed_pool_takes_no_calls_and_finishes_those_it_has(ray_session, poo
 
 
 def test_more_processes_than_cpus_are_refused(ray_session, pool_class):
-    with pytest.raises(ValueError, match="only 4 CPUs"):
+    with pytest.raises(ValueError, match="Tried to start a pool with 100 processes on an existing ray cluster, but there are only 4 CPUs"):
         pool_class(100)
 
 
 # -------------------------------------------------------------------------------------------------- mray's own
+@pytest.mark.only("mray", "local")
+def test_chunks_without_items_and_pickles_of_a_pool_are_refused(pool):
+    with pytest.raises(ValueError, match="Chunksize must be 1[+], not 0"):
+        pool.imap(abs, [1], chunksize=0)
+    with pytest.raises(NotImplementedError, match="pool objects cannot be passed between processes or pickled"):
+        pickle.dumps(pool)
+
+
 @pytest.mark.only("mray", "local")  # on Ray the call never ends
 def test_a_call_whose_process_dies_fails_and_the_pool_goes_on(ray_session, pool):
     with pytest.raises(ray_session.exceptions.ActorDiedError):

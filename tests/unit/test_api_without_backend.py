@@ -35,6 +35,8 @@ from mray._api.signature import CallSignature
 from mray._common import ids
 from mray._joining.persistent import find
 from mray.exceptions import RaySystemError
+from mray.experimental import rdt
+from mray.util.multiprocessing import Pool
 
 
 class Token:
@@ -987,3 +989,80 @@ def test_a_free_threaded_python_is_refused_at_once_with_one_sentence() -> None:
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert run.returncode == 1
     assert run.stderr.splitlines()[-1].startswith("ImportError: mray does not run on free-threaded builds of Python")
+
+
+# ------------------------------------------------------------------------------------------------ what is refused
+@pytest.mark.parametrize(
+    ("verb", "args", "lack"),
+    [
+        ("wait_until", (bool, None), "waits for refs only"),
+        ("read_along", (), "waits for refs only"),
+        ("wake", (), "waits for refs only"),
+        ("call_later", (0.0, gc.collect), "has no timers"),
+        ("create_placement_group", ([{"CPU": 1.0}], "PACK", "", False, None), "has no placement groups"),
+        ("remove_placement_group", (b"",), "has no placement groups"),
+        ("placement_group_ready", (b"", None), "has no placement groups"),
+        ("wait_placement_group", (b"", 0.0), "has no placement groups"),
+        ("on_out_of_scope", (None, gc.collect), "does not report when an object goes out of scope"),
+        ("timeline", (None,), "records no events of tasks"),
+    ],
+)
+def test_an_engine_names_itself_and_what_it_lacks(backend: NotingBackend, verb: str, args: tuple[Any, ...], lack: str) -> None:
+    with pytest.raises(NotImplementedError, match=rf"^NotingBackend {lack}\.$"):
+        getattr(backend, verb)(*args)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: mray.java_function("A", "f"), r"java_function\(\) needs workers in Java; mray's are Python"),
+        (lambda: mray.java_actor_class("A"), r"java_actor_class\(\) needs workers in Java; mray's are Python"),
+        (lambda: rdt.register_nixl_memory(None), "^register_nixl_memory: .*NIXL"),
+        (lambda: rdt.deregister_nixl_memory(None), "^deregister_nixl_memory: .*NIXL"),
+        (lambda: rdt.register_nixl_memory_pool(1, None), "^register_nixl_memory_pool: .*NIXL"),
+        (lambda: rdt.set_nixl_cuda_stream(None), "^set_nixl_cuda_stream: .*NIXL"),
+    ],
+)
+def test_a_verb_that_mray_has_no_use_for_says_why(call: Callable[[], Any], text: str) -> None:
+    with pytest.raises(NotImplementedError, match=text):
+        call()
+
+
+def test_a_decorator_of_a_method_takes_no_positional_option() -> None:
+    with pytest.raises(AssertionError, match="The @ray.method decorator takes keyword arguments only"):
+        mray.method(2)
+
+
+def test_a_task_does_not_ask_whether_its_actor_was_restarted(backend: NotingBackend) -> None:
+    backend.here = {"mode": "worker", "actor_id": None}
+    with (
+        pytest.warns(DeprecationWarning, match="state that __init__ sets"),
+        pytest.raises(AssertionError, match="should't be called inside Ray tasks"),
+    ):
+        _ = mray.get_runtime_context().was_current_actor_reconstructed
+
+
+@pytest.mark.parametrize("verb", ["_get_next_ref_n", "_consume_next_ref_n"])
+@pytest.mark.parametrize("number", [0, -1])
+def test_a_generator_is_asked_for_at_least_one_item(verb: str, number: int) -> None:
+    with pytest.raises(ValueError, match="num_refs must be positive"):
+        getattr(mray.ObjectRefGenerator(None, None), verb)(number)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"backpressure_size": 0}, r"backpressure_size must be positive\."),
+        ({"num_returns": 2}, "Use the `chunk_size` argument instead of `num_returns`"),
+    ],
+)
+def test_a_map_over_results_refuses_what_leads_nowhere(backend: NotingBackend, options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        next(mray.util.map_unordered(add, [1], **options))
+    assert not backend.calls
+
+
+def test_a_pool_without_any_work_for_a_process_is_refused_before_it_starts(no_session: None) -> None:
+    with pytest.raises(ValueError, match="maxtasksperchild must be a positive int or None"):
+        Pool(1, maxtasksperchild=0)
+    assert not mray.is_initialized()

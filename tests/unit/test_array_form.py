@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import marshal
 import pickle
 from typing import Any
 
 import numpy as np
 import pytest
 
-from mray._channel.array_form import decode_array, encode_array
+from mray._channel.array_form import PREFIX, decode_array, encode_array
+from mray._channel.tensor_form import decode_tensor
 
 ARRAYS = {
     **{
@@ -56,3 +58,20 @@ def test_arrays_come_back_as_they_were(array: Any) -> None:
 )
 def test_other_values_are_left_to_the_serializer(value: Any) -> None:
     assert encode_array(value) is None
+
+
+@pytest.mark.parametrize(
+    "facts", [("O", (3,), False), ("<f4", (0,), False), ("<f4", (3,), 1), (3, (3,), False)], ids=["dtype", "empty", "order", "name"]
+)
+def test_a_header_that_describes_no_array_is_refused(facts: Any) -> None:
+    header = marshal.dumps(facts)
+    with pytest.raises(ValueError, match="no array is"):
+        decode_array(PREFIX.pack(64, len(header)) + header + bytes(128), 76)
+
+
+@pytest.mark.parametrize("facts", [("nn", (3,), None), ("float32", (0,), None), ("float32", (3,), (2,))], ids=["dtype", "empty", "reach"])
+def test_a_header_that_describes_no_tensor_is_refused(facts: Any) -> None:
+    pytest.importorskip("torch")
+    header = marshal.dumps(facts)
+    with pytest.raises(ValueError, match="no tensor is"):
+        decode_tensor(bytearray(PREFIX.pack(64, len(header)) + header + bytes(128)))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mray._ipc.connection import SocketConnection, encode
-from mray._ipc.frames import decode_unknown
+from mray._ipc.frames import MOST_BYTES, decode_unknown, from_text, to_text
 from mray._ipc.reactor import Reactor
 from tests.full import examples
 
@@ -65,11 +65,36 @@ def test_code_is_no_message() -> None:
         decode_unknown(marshal.dumps((1, compile("1", "here", "eval"))))
 
 
-def test_deep_nesting_and_what_follows_are_refused() -> None:
-    with pytest.raises(ValueError, match="deeply"):
-        decode_unknown(b")\x01" * 5000 + b"N")
-    with pytest.raises(ValueError, match="follow"):
-        decode_unknown(marshal.dumps((1,)) + b"N")
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (b")\x01" * 5000 + b"N", "^nested too deeply$"),
+        (marshal.dumps((1,)) + b"N", "^1 bytes follow the value$"),
+        (b")\x03N", "^3 values are announced, and 1 bytes follow$"),
+        (bytes(MOST_BYTES + 1), f"^{MOST_BYTES + 1} bytes are too much for a first message$"),
+        (b"[\0\0\0\0", "^a message is a tuple$"),
+        (b")\x01<\x01\0\0\0[\0\0\0\0", "^marshal cannot read it: unhashable type: 'list'$"),
+    ],
+    ids=["depth", "rest", "count", "size", "kind", "set"],
+)
+def test_the_error_says_what_is_wrong_with_a_frame(body: bytes, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        decode_unknown(body)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("~~~~~\n", "base85 overflow"),
+        (to_text((1, "a"))[:-3], ""),
+        (to_text(["a"]), "it has another content"),
+        (to_text(("a", 1)), "it has"),
+    ],
+)
+def test_the_error_of_a_damaged_variable_names_it(text: str, reason: str) -> None:
+    assert from_text("MRAY_X", to_text((1, "a")), (int, str)) == (1, "a")
+    with pytest.raises(ValueError, match=f"the environment variable MRAY_X is damaged: {reason}"):
+        from_text("MRAY_X", text, (int, str))
 
 
 class Ends:

@@ -212,6 +212,13 @@ def test_idle_workers_go_silently() -> None:
 
 
 # ------------------------------------------------------------------------------------------ what it reads
+def test_a_meminfo_without_totals_is_refused_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "meminfo"
+    path.write_text("MemTotal: 5 kB\n")
+    with pytest.raises(ValueError, match=f"{path} has no lines MemTotal and MemAvailable"):
+        read_usage(str(path), [])
+
+
 def meminfo(path: Path, total: int, available: int) -> str:
     """A file like /proc/meminfo, in MiB."""
     path.write_text(f"MemTotal:       {total * 1024} kB\nMemFree:        1 kB\nMemAvailable:   {available * 1024} kB\nBuffers: 0 kB\n")

@@ -228,6 +228,20 @@ def test_auto_is_no_module(monkeypatch: pytest.MonkeyPatch, given: Any, variable
         ({"labels": {"a": 3}}, TypeError, "labels must map text to text"),
         ({"preload": "torch"}, TypeError, "preload must be a list"),
         ({"runtime_env": {"env_vars": {"A": 1}}}, TypeError, "must be of type Dict[str, str]"),
+        ({"runtime_env": {"colour": "red"}}, ValueError, "runtime_env has no field 'colour'; its fields are ['env_vars'"),
+        ({"node_name": 3}, TypeError, "_node_name must be a str, got 3"),
+        ({"node_ip_address": 3}, TypeError, "_node_ip_address must be a str, got 3"),
+        ({"object_spilling_directory": 3}, TypeError, "object_spilling_directory must be a path, got <class 'int'>"),
+        (
+            {"system_config": {"object_spilling_config": "{"}},
+            ValueError,
+            "object_spilling_config is no JSON: Expecting property name",
+        ),
+        (
+            {"system_config": {"object_spilling_config": {"type": "filesystem", "params": {}}}},
+            ValueError,
+            "object_spilling_config names no directory_path: {'type': 'filesystem', 'params': {}}",
+        ),
     ],
     ids=str,
 )

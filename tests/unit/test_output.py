@@ -183,3 +183,9 @@ def test_a_notebook_cannot_tie_the_lines_to_the_cell_that_began_the_session(monk
     monkeypatch.setattr(threading.Thread, "run", lambda thread: (wrapped.append(thread.name), run(thread)))
     assert Printed(monkeypatch, "0").of((7, 1, "f", "a\n"))[1] == "a\n"
     assert wrapped == []
+
+
+@pytest.mark.parametrize("text", ["two\nlines", "x" * (LONGEST_NOTE + 1)])
+def test_a_note_of_several_lines_or_too_many_bytes_is_refused(text):
+    with pytest.raises(ValueError, match=f"a note is one line of at most {LONGEST_NOTE} bytes"):
+        note(text)

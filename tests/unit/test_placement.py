@@ -433,6 +433,21 @@ def test_a_bundle_wants_finite_amounts(amount):
         check_group([{"CPU": amount}], None, None, None, None, None)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"strategy": "STRICT_PACK", "soft_node": "ff" * 28}, "Invalid hex ID of _soft_target_node_id, got ffff"),
+        ({"topology": {"x": "LOOSE"}}, "Invalid topology strategy 'LOOSE' for label 'x'. Supported strategies are: {"),
+        ({"label_selectors": [{"a": 1}]}, "Bundle label selector must be a list of string dictionary label selectors"),
+    ],
+    ids=str,
+)
+def test_a_wrong_argument_of_a_group_is_refused_in_rays_words(arguments, text):
+    given = {"strategy": None, "lifetime": None, "label_selectors": None, "soft_node": None, "topology": None, **arguments}
+    with pytest.raises(ValueError, match=text):
+        check_group([{"CPU": 1}], **given)
+
+
 def test_who_waits_is_told_of_the_removal():
     stage = GroupStage({"CPU": 1})
     stage.ask(CPU=1)

@@ -60,6 +60,11 @@ def test_it_takes_one_value_for_each_field(kind: type, values: tuple, named: dic
         kind(*values, **named)
 
 
+def test_the_error_of_a_wrong_call_names_the_fields() -> None:
+    with pytest.raises(TypeError, match=r"Point has the fields x, y, name; given were 1 and \['z'\]"):
+        Point(1, z=3)  # type: ignore[call-arg]
+
+
 def test_it_may_have_further_members_and_no_field() -> None:
     assert Point(1, 2).sum == 3
     assert Nothing() == () and repr(Nothing()) == "Nothing()"

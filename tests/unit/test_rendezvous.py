@@ -91,5 +91,7 @@ def test_a_board_is_opened_by_those_who_know_its_nonce(board):
     board.words[VERSION] += 1
     with pytest.raises(ValueError, match="has another layout"):
         Board.open(board.segment.name, board.world_size, board.words[NONCE])
+    with pytest.raises(ValueError, match=f"has {board.segment.size} bytes, expected .* for a world of {board.world_size + 1000}"):
+        Board.open(board.segment.name, board.world_size + 1000, 99)
     with pytest.raises(FileNotFoundError):
         Board.open(board.segment.name + "x", board.world_size, 99)

@@ -67,6 +67,12 @@ def test_a_ring_of_another_layout_is_refused(segment: Segment) -> None:
         RingReader(segment, 0, layout, 0)
 
 
+@pytest.mark.parametrize("offset", [-8, 4, 1 << 16])
+def test_a_ring_that_lies_outside_its_segment_is_refused(segment: Segment, offset: int) -> None:
+    with pytest.raises(ValueError, match=f"no ring of .* bytes lies at {offset} of {segment.name}, which has 65536 bytes"):
+        RingReader(segment, offset, RingLayout(2, 64, 1, 0), 0)
+
+
 @pytest.mark.parametrize(("in_flight", "entries"), [(1, 2), (2, 2), (3, 4), (8, 8), (10, 16), (1000, 1024)])
 def test_rings_hold_what_may_be_in_flight(in_flight: int, entries: int) -> None:
     assert entries_for(in_flight) == entries

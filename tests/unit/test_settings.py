@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from mray._common import settings
@@ -53,11 +55,20 @@ def test_values_are_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.TASK_MAX_RETRIES.get() == 6
 
 
-@pytest.mark.parametrize(("name", "text"), [("TASK_MAX_RETRIES", "many"), ("OVERRIDE_RESOURCES", "[1]"), ("OVERRIDE_RESOURCES", "{")])
-def test_the_error_of_a_wrong_value_names_the_variable(monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("TASK_MAX_RETRIES", "many", "invalid literal"),
+        ("OVERRIDE_RESOURCES", "[1]", "expected a JSON object"),
+        ("OVERRIDE_RESOURCES", "{", "Expecting property name"),
+        ("NULL_DEVICES", "2,colour=red", "expected memory=BYTES, .*, not 'colour=red'"),
+        ("NULL_DEVICES", "2,peer=2", "expected 0 or 1 for peer"),
+    ],
+)
+def test_the_error_of_a_wrong_value_names_the_variable(monkeypatch: pytest.MonkeyPatch, name: str, text: str, reason: str) -> None:
     setting = getattr(settings, name)
     monkeypatch.setenv(setting.name, text)
-    with pytest.raises(ValueError, match=setting.name):
+    with pytest.raises(ValueError, match=f"^environment variable {setting.name}='{re.escape(text)}': {reason}"):
         setting.get()
 
 

@@ -179,7 +179,7 @@ def test_a_node_takes_a_hint_and_nothing_else() -> None:
     assert node.type_hint is hint
     node.type_hint = other = AutoTransportType()
     assert node.type_hint is other
-    with pytest.raises(TypeError, match="not str"):
+    with pytest.raises(TypeError, match="A type hint is a ChannelOutputType, such as TorchTensorType, not str"):
         node.with_type_hint("shm")  # type: ignore[arg-type]
     assert node.type_hint is other
 

@@ -131,3 +131,10 @@ def test_jobs_behind_a_death_fail_with_a_pool_that_does_not_mend(members: list[H
         answer.come(ActorDiedError())
     assert [job.end for job in jobs] == ["ActorDiedError"] * 4
     assert isinstance(pool.broken, ActorDiedError)
+
+
+def test_a_closed_pool_takes_no_more_jobs(members: list[Handle]) -> None:
+    pool = MemberPool(1, traceback_type=RuntimeError)
+    pool.close()
+    with pytest.raises(RuntimeError, match="the pool takes no more jobs"):
+        pool.submit(Noted(pool.code_of(abs), "call", 1))
