@@ -4,9 +4,8 @@
                                            --store---> shared-memory segment -----> mapped by readers, read-only
                                                        (a file, when memory is full)
 
-`serializer` turns values into bytes and back, `store` manages the segments that this process has produced, `ownership` says how long an
-object is needed, `remote_error` carries exceptions. `tensors` and `tables` know the memory of torch and Arrow. Used by `mray._runtime`
-and `mray._graph`; nothing here blocks or talks to another process.
+`ownership` says how long an object is needed, `remote_error` carries exceptions. `tensors` and `tables` know the memory of torch and
+Arrow. Nothing here blocks or talks to another process.
 
 ====================  ====================================================================================================
 entry                 the state of one object in a process that knows it: form, payload, counts
@@ -16,6 +15,5 @@ segment               shared memory that holds one large value; recycled by its 
 reading               a deserialized value, with the memory that its arrays are views of
 ====================  ====================================================================================================
 
-Rejected: a separate store process (Ray's plasma). Each put would cost two messages, and its death would take every object with it. A
-segment created by its producer costs one copy.
+Rejected: a separate store process (Ray's plasma). Each put would cost two messages, and its death would take every object with it.
 """

@@ -1,9 +1,7 @@
 """Plain numpy arrays for the pickler: their memory, dtype and shape.
 
-numpy's own reducer costs several times as much for small arrays. Arrays of other dtypes than numbers, with gaps, in Fortran order or
-without elements are left to it, and so are instances of subclasses.
-
-numpy is imported only when an array needs it.
+numpy's own reducer costs several times as much for small arrays. It remains for arrays that are not of numbers, have gaps, Fortran order
+or no elements, and for subclasses. numpy is imported only when an array needs it.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ def array_type() -> Any:
     if not _types:
         for letter in "?bBhHiIlLqQefdFD":
             name = numpy.dtype(letter).str
-            # Two C types may have one size (long and long long) and compare equal: the name maps to the same one as in numpy's own pickle.
+            # Two C types of one size compare equal (long and long long): the name maps to the same one as in numpy's own pickle.
             _types[name] = numpy.dtype(name)
             _names[_types[name]] = name
     return numpy.ndarray

@@ -1,8 +1,8 @@
 """Frames and series of polars, pickled as Arrow tables, whose buffers go out of band.
 
-In any process that has imported polars. polars' own pickle copies all data twice into one stream; a pyarrow table shares the memory with
-the frame, in the writer and in the reader. polars' own method remains for values with columns that Arrow cannot represent, that use
-little of their buffers, that are small or have small chunks, and wherever pyarrow is not installed.
+polars' own pickle copies all data twice; a pyarrow table shares the memory with the frame, in the writer and in the reader. polars'
+method remains for values with columns that Arrow cannot represent, that use little of their buffers, that are small or have small
+chunks, and where pyarrow is not installed.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 Reduced = Any
-#: The bytes, of a value and of its average chunk, from which Arrow pays: where pyarrow is imported already, and the bytes of a value where
-#: it is not.
+#: Bytes, of a value and of its average chunk, from which Arrow pays; and bytes of a value if pyarrow is not imported yet.
 _LEAST, _LEAST_ALONE = 1 << 16, 1 << 23
 #: A value uses little of its buffers if what lies beside it exceeds its size divided by this.
 _SHARE = 4

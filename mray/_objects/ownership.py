@@ -1,8 +1,8 @@
 """Entries: the state of an object in one process, and the moment when it is needed no more.
 
-All refs of an object in a process point to the same `Entry`, and Python counts the references: refs, calls in flight with the object as
-an argument, zero-copy views of its value and borrowers' records all hold the entry. When none is left, its guard acts: the owner frees
-the memory, a borrower notifies the owner.
+All refs of an object in a process point to the same `Entry`, and Python counts the references: refs, calls with the object as an
+argument, zero-copy views of its value and borrowers' records all hold the entry. When none is left, its guard, a finalizer, frees the
+memory in the owner, or notifies the owner.
 
     owner's process                                borrower's process
     ObjectRef --+                                  ObjectRef --+
@@ -10,9 +10,7 @@ the memory, a borrower notifies the owner.
     borrowers --+
 
 Rejected: counts in messages for each copy of a ref. Two processes would have to agree on a number; here each reports only whether it
-holds the object at all, and the end of a process returns everything that it held.
-
-Guards are finalizers: they take no locks and defer their work to the reactor.
+holds the object, and the end of a process returns everything that it held.
 """
 
 from __future__ import annotations
@@ -50,8 +48,8 @@ class Entry:
     refs: list[Any] | None = None
     #: Its finalizer acts when the entry is unreferenced.
     guard: Any = None
-    #: Called once with the entry at completion, in the reading thread, with the client's lock held: one, or a list of them. (A wait for
-    #: 100,000 values would otherwise create a list for each.)
+    #: Called once with the entry at completion, in the reading thread, with the client's lock held: one, or a list of them, which most
+    #: entries do not need.
     waiters: Waiter | list[Waiter] | None = None
     #: Of a value in a segment: a weak reference to its living reading; and the mapping, which the next reading reuses with the pages that
     #: are faulted in.
@@ -159,8 +157,8 @@ class Completion:
         self._entries = entries
         #: Entries with lower indices are complete.
         self._place = 0
-        #: The count of failures in this process at the last check of all entries. Several threads write it without a lock: an older count
-        #: only causes one more check.
+        #: The count of failures in this process at the last check of all entries. Threads write it without a lock: an older count only
+        #: causes one more check.
         self._failures = -1
         self.failed: Entry | None = None
 
@@ -218,8 +216,7 @@ MOST_SURVEYED = 4096
 class Survey:
     """A `Countdown` without callbacks, which checks all entries at each poll.
 
-    For a wait that ends with the next value: a loop that waits for one of a thousand refs would spend its time on adding and removing
-    callbacks.
+    For a wait that ends with the next value: adding and removing callbacks at each wait for one of many refs would cost more.
     """
 
     __slots__ = ("_entries",)

@@ -1,12 +1,9 @@
 """Errors on their way from the process where they happened to the one that gets the result.
 
-A worker turns an exception into a `RayTaskError` with the traceback reduced to the user's frames (`task_error`) and pickles it in a way
-that always succeeds (`pickle_error`); the reader gets the exception to raise (`unpickle_error`)::
-
     exception --task_error--> RayTaskError --pickle_error--> bytes ~~~~> unpickle_error --> RayTaskError(ValueError)
 
-The bytes are a pickle of builtin values: the text of the error and the pickle of the error itself, which may fail to load (its class may
-want other arguments, or not be importable).
+The traceback is reduced to the user's frames. The bytes are a pickle of builtin values: the text of the error and the pickle of the
+error itself, which may fail to load (its class may want other arguments, or not be importable).
 """
 
 from __future__ import annotations
@@ -24,8 +21,7 @@ from mray._common.whose_code import OWN, kind_of, kind_of_file
 from mray._objects.serializer import dumps
 from mray.exceptions import OufOfBandObjectRefSerializationException, RayError, RayTaskError, UnserializableException
 
-# From Python 3.15 on `traceback` imports a part of itself at first use, which would fail while reporting that descriptors or memory have
-# run out.
+# From Python 3.15 on `traceback` imports a part of itself at first use, which would fail after descriptors or memory have run out.
 traceback.format_exception_only(RuntimeError())
 
 _HEAD = "Traceback (most recent call last):\n"

@@ -1,12 +1,9 @@
 """Values to bytes and back.
 
-In any process, in the calling thread. One pickler serves all values (`mray._common.reducers`): the C pickler, which calls back for
-objects that are not of builtin types and pickles each function and class by name or, as cloudpickle does, by value: if it lives in
-``__main__``, is local, or belongs to a module registered for that. So each object is asked for its state only once, and the first error
-of a reducer is the one that is raised. (Trying plain pickle first, and cloudpickle when that fails or the bytes name ``__main__``, asks
-objects twice: those that give their contents away arrive empty.)
-
-Arrays, tensors, tables and frames have mray's reducers.
+One pickler serves all values (`mray._common.reducers`): the C pickler, which calls back for objects that are not of builtin types and
+pickles each function and class by name or, as cloudpickle does, by value: if it lives in ``__main__``, is local, or belongs to a module
+registered for that. Each object is asked for its state only once, and the first error of a reducer is raised. (Plain pickle first, and
+cloudpickle when that fails, would ask twice: objects that give their contents away arrive empty.)
 
 Buffers of arrays go out of band (pickle protocol 5) and follow the pickle, aligned to 64 bytes, so that a reader that maps the bytes
 gets arrays that are views of them::
@@ -14,10 +11,8 @@ gets arrays that are views of them::
     PACKED = u32 number of buffers, u32 whether any is a tensor's, u64 length of the pickle, spans, pickle, buffers
     span   = u64 offset, u64 length, u32 where: 0 here, n in the n-th piece of others' memory, u32 whether it is a tensor's
 
-Readers may write to tensors, but not to arrays. A buffer in memory that the reader can map itself need not be among the bytes
-(`Serialized.divert`).
-
-Refs and actor handles inside a value are collected during pickling, because the owner of the bytes keeps them alive.
+Readers may write to tensors, but not to arrays. Refs and actor handles inside a value are collected during pickling, because the owner
+of the bytes keeps them alive.
 """
 
 from __future__ import annotations
@@ -333,9 +328,7 @@ def deserialize(form: int, payload: Any, pin: Any = None, others: Sequence[Any] 
 
 
 def _refuse(error: Exception) -> NoReturn:
-    """Raise RaySystemError for a value that cannot be unpickled here, with the frames of its code; a `RayError` and a handler's error
-    unchanged.
-    """
+    """Raise RaySystemError for a value that cannot be unpickled here; a `RayError` and a handler's error unchanged."""
     if isinstance(error, RayError) or is_of_handler(error):
         raise error
     raise RaySystemError(error, traceback.format_exc()) from error

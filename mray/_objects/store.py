@@ -1,8 +1,8 @@
 """The object store of a process: values above the inline limit, each written once into a shared-memory segment.
 
-The producer writes a value into a segment and sends the owner its name; readers map the segment copy-on-write (`mray._ipc.mapped`):
-arrays are read-only, and writes to a tensor stay private to the reader. When the owner's last ref is released, the segment returns to
-its producer, which keeps it mapped for the next value, because faulting in fresh pages costs far more than the copy.
+Readers map the segment copy-on-write (`mray._ipc.mapped`): arrays are read-only, and writes to a tensor stay private to the reader. When
+the owner's last ref is released, the segment returns to its producer, which keeps it mapped for the next value, because faulting in
+fresh pages costs far more than the copy.
 
     producer: write -> (name, length) ------ reply -----> owner -------> readers: `read` maps it; arrays hold the mapping,
        ^                                                    |                      the mapping holds the entry of the object
@@ -11,21 +11,18 @@ its producer, which keeps it mapped for the next value, because faulting in fres
 An array that was allocated in a segment (`bear`, `mray._ipc.born`) is not copied: the header is added behind it, and the segment gets a
 further name if another process owns the value (`_place`). The segment returns when all its values and the array are released.
 
-A new segment is filled through its descriptor, and mapped when it is reused.
-
 Names contain the process that *owns* the value, ``/mray-<session>-<owner>-<producer><number>``: when an owner dies, the node unlinks its
 segments.
 
-The total of all processes is read from the session's table, where each writes its own fields. Two processes that create segments
-concurrently may exceed the limit by one object each; since the kernel reserves the pages, that causes no crash.
+Each process writes its sizes into the session's table, and reads the total there. Processes that create segments concurrently may exceed
+the limit by one object each; since the kernel reserves the pages, that causes no crash.
 
 When the limit is reached, or ``/dev/shm`` is full, new values are *spilled*: their segment is a file in the session's directory, named
 and read the same way. Values never move between memory and disk.
 
-Rejected: spilling the least recently read values and restoring them when they are read, as Ray does. A segment that is mapped would have
-to stay, owner and borrowers would have to agree on the new location, and nothing is gained: a file's pages are the page cache, which the
-kernel writes back when memory gets short, and a short-lived value never reaches the disk. Files are not pooled, since they exist only
-when memory is short.
+Rejected: spilling the least recently read values and restoring them when they are read, as Ray does. A mapped segment would have to
+stay, owner and borrowers would have to agree on the new location, and nothing is gained: a file's pages are the page cache, which the
+kernel writes back when memory gets short. Files are not pooled, since they exist only when memory is short.
 """
 
 from __future__ import annotations
@@ -445,7 +442,7 @@ def _class_of_readings(numpy: Any) -> Any:
     class Reading(Claimable, numpy.ndarray):  # type: ignore[misc]
         """The bytes of a mapping for one reading of an object: views of them keep the object alive. The mapping may outlive it.
 
-        An array, because arrays have attributes and support views before Python 3.12 too.
+        An array, because arrays support views before Python 3.12 too.
         """
 
         #: The object's entry, which refers to the reading (`mapping`) and the mapping (`kept`), or a stand-in with the same methods.
@@ -470,8 +467,8 @@ def reading_of(memory: Any, holder: Any) -> Any:
 
 def read(payload: Payload, holder: Entry) -> Any:
     """The value in a segment. Arrays and tensors in it are views that keep `holder` alive, so that the segment is not reused; while such an
-    array lives, a second read shares its memory. Values with tensors, which are writable, are mapped anew each time, and so are those
-    above `KEPT_BYTES`; the mapping of others is retained by `holder`, since mapping and faulting in pages cost more than all else.
+    array lives, a second read shares its memory. Values with tensors, which are writable, and those above `KEPT_BYTES` are mapped anew
+    each time; the mapping of others is retained by `holder`, since mapping and faulting in pages cost more than all else.
 
     Raises FileNotFoundError when the segment's name was removed (its owner has died) or the segment was truncated.
     """

@@ -1,8 +1,8 @@
 """Slices of Arrow's tables, batches and arrays: only the rows that they show are stored.
 
-In any process that has imported pyarrow. Arrow pickles a slice with its whole buffers, so each part of a table would take as much memory
-as the table. A value that shows much less than its buffers hold is pickled as an Arrow IPC stream, whose writer truncates buffers; the
-reader uses that stream in place. All other values are pickled by their own method, without a copy.
+Arrow pickles a slice with its whole buffers. A value that shows much less than its buffers hold is pickled as an Arrow IPC stream
+instead, whose writer truncates buffers, and which the reader uses in place. All other values are pickled by their own method, without a
+copy.
 
 The reader need not know an extension type yet: such columns travel as their storage type beside the schema, whose pickle imports the
 type's module.

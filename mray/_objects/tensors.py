@@ -2,13 +2,10 @@
 
 A tensor travels as the bytes of its elements, not as its storage, of which it may be a small part. Strides are preserved if they only
 permute dense memory (transposed, channels last); tensors with gaps or repeats arrive dense. Tensors that are not plain memory (sparse,
-quantized, nested, other devices, subclasses, tensors with attributes) are left to torch's own pickling, and so are those whose memory
-was freed or truncated: they arrive with new memory, or torch refuses them.
+quantized, nested, other devices, subclasses, with attributes, with freed or truncated memory) are left to torch's own pickling.
 
-A GPU tensor is offered to the edge first, if that carries such tensors (`mray._common.device_tensors`). Otherwise its bytes are copied
-to host memory, travel like those of any other tensor, and are copied to a GPU of the reader.
-
-Only readers of tensors import torch; a sender has it already.
+A GPU tensor is offered to the edge first, if that carries such tensors (`mray._common.device_tensors`); otherwise it travels through
+host memory. Only readers of tensors import torch; a sender has it already.
 """
 
 from __future__ import annotations

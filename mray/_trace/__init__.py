@@ -1,7 +1,5 @@
 """Spans: operations with their times, and the files that show them.
 
-Used by `mray._graph.watch.profile` (graphs), `mray._backends.session_trace` (calls) and ``mray timeline``.
-
   process A: Buffer of spans ──┐ sheet                              ┌─▶ chrome: events of one Chrome or Perfetto file
   process B: Buffer of spans ──┼────────▶ the collector of a trace ─┼─▶ digest: percentiles for each step and edge, the bottleneck
   driver:    Buffer of spans ──┘                                    └─▶ `mray._picture.timeline_page`: a page
@@ -16,8 +14,7 @@ sheet                 the contents of a buffer, as builtin values on their way t
 digest                percentiles for each step and edge, computed from spans
 ====================  ====================================================================================================
 
-Nothing is recorded by default: profiling puts a wrapper around each operation that records spans (`mray._graph.watch.probes`), and
-removes it afterwards. `nvtx` and `torch_profiler` report the same operations to other profilers.
+Nothing is recorded by default: profiling puts a wrapper around each operation (`mray._graph.watch.probes`), and removes it afterwards.
 
 Rejected: a ring in shared memory for each process, drained while the program runs. It survives the death of its writer, but packing a
 span costs several times as much as appending a tuple.

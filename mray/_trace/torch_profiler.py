@@ -1,7 +1,7 @@
-"""The torch profiler in a process that runs a program.
+"""The torch profiler in a process that runs a program, for its main thread.
 
-In the main thread, which it watches. Either during the life of a graph (RAY_CGRAPH_ENABLE_TORCH_PROFILING), with a file at the end; or
-for one profile, which takes the events over. Only one of the two at a time: torch has one profiler.
+Either during the life of a graph (RAY_CGRAPH_ENABLE_TORCH_PROFILING), with a file at the end; or for one profile, which takes the events
+over. Only one of the two at a time: torch has one profiler.
 """
 
 from __future__ import annotations

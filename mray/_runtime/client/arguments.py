@@ -1,7 +1,6 @@
 """Arguments of outgoing calls: pickled, stored in a segment when they are large, and awaited when they are refs.
 
-Refs among the arguments travel as None, and their values beside the others with their positions; a call waits here until all values
-exist.
+Refs among the arguments travel as None, and their values beside the others with their positions.
 """
 
 from __future__ import annotations

@@ -2,10 +2,9 @@
 
   value arrives ─▶ the reading thread: queues (future, ref), wakes the loop once ─▶ loop: sets all queued futures
 
-Refs need no threads, and values that arrive together wake the loop together. While coroutines wait, the loop watches the reactor's
-epoll, so that the loop's thread, which sleeps there, reads; where another thread always reads (the main thread of an actor with
-concurrency groups), that thread wakes the loop. Before it sleeps the loop polls for some microseconds (`mray._ipc.spin`); during that
-time peers may count on this process to poll, and use ring pairs.
+While coroutines wait, the loop watches the reactor's epoll, so that the loop's thread, which sleeps there, reads; where another thread
+always reads (the main thread of an actor with concurrency groups), that thread wakes the loop. Before it sleeps the loop polls for some
+microseconds (`mray._ipc.spin`), so that peers may use ring pairs.
 
 Imports asyncio, so only processes that await import it.
 """

@@ -1,7 +1,4 @@
-"""An unanswered call, as its caller remembers it.
-
-A call goes directly to the worker's socket; its record stays in `Connection.calls` of that connection until the reply arrives.
-"""
+"""An unanswered call, as its caller remembers it: in `Connection.calls` of the worker's connection until the reply arrives."""
 
 from __future__ import annotations
 
@@ -32,8 +29,8 @@ _MOST_AWAITED = 8
 class Call:
     """An unanswered call.
 
-    `entry` is the entry of its only return value, `entries` are those of several. `pins` keeps objects alive until the reply: refs among
-    and inside the arguments, the handle it was called through.
+    `entry` is the entry of its only return value, `entries` are those of several. `pins` keeps refs among and inside the arguments alive
+    until the reply.
     """
 
     # Class attributes instead of slots, as in `Entry`: most fields keep their defaults.

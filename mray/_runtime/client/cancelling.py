@@ -1,7 +1,5 @@
 """Cancelling: from `mray.cancel` in one process to the interrupt in another, and down to calls that the cancelled task has made.
 
-In every client (`Cancelling`) and in every worker (`Interrupts`).
-
 ::
 
     cancel(ref) in a borrower ──CANCEL_OBJECT──▶ owner ── still queued: fails here
@@ -14,11 +12,10 @@ failed.
 
 Note [task of an interrupt]
 ---------------------------
-The reading thread sends an interrupt, which lands in the main thread some byte codes later, when another task may be running. So each
-interrupt is sent for a named task: the names are written before the signal is sent, and the handler, in the main thread, acts only if
-the
-running task is named. Names are dropped after another task has begun and ended, when the signal must have arrived. A SIGINT that was not
-sent for a task comes from the user and interrupts the running one.
+The reading thread sends an interrupt, which lands in the main thread some byte codes later, when another task may be running.
+So each interrupt is sent for a named task: the names are written before the signal is sent, and the handler, in the main thread,
+acts only if the running task is named. Names are dropped after another task has begun and ended, when the signal must have arrived.
+A SIGINT that was not sent for a task comes from the user and interrupts the running one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """File descriptors across processes: requesting those of other processes, and handing out one's own.
 
-A descriptor travels over its own socket: the requesting process connects, sends DESCRIPTOR with a key, and receives the descriptor, the
-reason why there is none, or the hang-up of a dead process.
+The requesting process opens a socket, sends DESCRIPTOR with a key, and receives the descriptor, the reason why there is none, or the
+hang-up of a dead process.
 
   ""                   the process's own doorbell
   "doorbell <ring>"      the doorbell that the readers of a ring share (`mray._runtime.client.wakeups`)
@@ -9,8 +9,7 @@ reason why there is none, or the hang-up of a dead process.
   "semaphore <process> <name>"    none: that process wakes this one by a semaphore (`mray._ipc.semaphore`)
   the name of a segment  that the process offers (`mray._ipc.segment`), for processes that cannot open it by its name
 
-The reading thread answers, with the process's row of the table and the descriptor if there is one; so a process that computes answers
-without delay.
+The reading thread answers, so a process that computes answers without delay.
 """
 
 from __future__ import annotations

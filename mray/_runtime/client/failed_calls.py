@@ -1,7 +1,7 @@
 """Failed calls of this process, for listings: Ray's name of the error, and its text.
 
-The caller keeps the record, which so outlives the worker. (A worker remembers errors too, in `mray._runtime.worker.executor`: of
-generators, whose callers go on, and for callers that have exited.)
+The caller's record outlives the worker. (`mray._runtime.worker.packer` remembers errors of generators, whose callers go on, and of calls
+whose callers have exited.)
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """`kill_actors`: the end of actors, ordered before all later calls of this process.
 
-Calls and graph executions go directly to an actor, and the order to kill it goes to the node: so the node answers after sending the
-signal, and the killing process waits for that answer. After SIGKILL a process runs no more of its code, so it executes no later call of
-this process, nor of any process that learns of the kill.
+Calls and graph executions go directly to an actor, but the order to kill it goes to the node; so the killing process waits until the
+node has sent SIGKILL, after which the actor executes no later call of this process, nor of any process that learns of the kill.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 def kill_actors(client: Client, actor_ids: Sequence[bytes], no_restart: bool) -> None:
     """Kill actors, and return when the signals are sent, or immediately if the node is lost, with which all actors end.
 
-    A finalizer may call this at any point. It does not wait in a thread that must read the answer itself.
+    A finalizer may call this. It does not wait in a thread that must read the answer itself.
     """
     with client.lock:
         if client.fatal is not None:

@@ -1,7 +1,4 @@
-"""The reason why values are pending, for the text of a GetTimeoutError.
-
-The waiting process knows its calls, and the node the holders of the resources that they wait for.
-"""
+"""The reason why values are pending, for the text of a GetTimeoutError."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Outgoing tasks: queues of tasks, and the leased workers that run them.
 
 Tasks with the same (resources, environment) form a *pool*. A pool requests leases from the node, pushes its tasks directly to the leased
-workers, and returns a lease shortly after its last task, or when the node recalls it because another process waits for its resources.
+workers, and returns a lease shortly after its last task, or when the node recalls it for another process.
 `mray._decide.caller.lease_pool` decides all this; pools carry it out.
 """
 

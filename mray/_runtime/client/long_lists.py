@@ -1,14 +1,13 @@
 """Long lists of refs that a program waits for repeatedly: ``while refs: done, refs = wait(refs)``.
 
-In any process, any thread. Usually a call gets the very refs that the previous one has left::
+Usually a call gets the very refs that the previous one has left::
 
     wait(refs) ──▶ done, rest ──▶ wait(rest) ──▶ done, rest ──▶ ...
                          │         ▲
                       (cached) ────┘ known to be distinct refs of this session; the arrived ones, by index
 
-So a call costs as much as its arrived values and the list that it returns. From the second call with a list on, each value has one
-callback: polling all of 8,000 refs, or adding callbacks to each, 8,000 times would take seconds. A list with a few more refs at its end
-is recognized too.
+So a call costs as much as its arrived values and the list that it returns: from the second call with a list on, each value has one
+callback. A list with a few more refs at its end is recognized too.
 
 A cached list keeps values alive, so it is dropped soon after the program's last wait, and only long ones are cached. A call removes the
 list that it uses from the cache: threads never share one, and one that an exception has left inconsistent is never found.

@@ -1,8 +1,4 @@
-"""The values of refs, for user code: `get`, `wait`, and callbacks.
-
-In any thread. A value arrives with a reply (`mray._runtime.client.replies`) or from its owner (`mray._runtime.objects.borrowing`), and a
-thread that waits for it reads meanwhile (`mray._ipc.reactor`).
-"""
+"""The values of refs, for user code: `get`, `wait`, and callbacks. In any thread; one that waits reads meanwhile (`mray._ipc.reactor`)."""
 
 from __future__ import annotations
 
@@ -38,8 +34,8 @@ if TYPE_CHECKING:
     from mray._runtime.objects.tensor_contract import Tensors
     from mray._runtime.objects.unhandled_errors import UnhandledErrors
 
-#: How long, in seconds, a task waits for values that may be ready before it gives its CPUs back: an owner that is not stuck, in C code for
-#: example, has answered by then, even one that computes (it reads every few milliseconds).
+#: How long, in seconds, a task waits for values that may be ready before it gives its CPUs back: an owner that is not stuck in C code has
+#: answered by then, even while it computes.
 GRACE_SECONDS = 0.05
 #: The most objects that the row of a thread's wait names.
 _MOST_AWAITED = 8

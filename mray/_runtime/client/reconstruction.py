@@ -5,11 +5,10 @@ exist. A value that was put, or returned by an actor, cannot be recomputed.
 
     get, await, FETCH ── the segment does not exist ──▶ the task, once more ──▶ the entry is pending again
 
-The process that is about to use the value detects the loss. A borrower, such as a worker with the value as an argument, asks the owner
-once more.
+The process that is about to use the value detects the loss; a borrower asks the owner once more.
 
 A *recipe* is the record of a finished call whose value lies in a segment. It holds no object: its arguments exist as long as other refs
-hold them, or have recipes in turn, in chains of at most `MOST_IN_A_ROW` (Ray keeps gigabytes of such lineage).
+hold them, or have recipes in turn, in chains of at most `MOST_IN_A_ROW`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The replies to the calls of this process: their values go into the entries that refs hold.
-
-In the reading thread. A call stays in ``connection.calls`` from when it is sent until its reply arrives or the connection ends.
-"""
+"""The replies to the calls of this process: their values go into the entries that refs hold. In the reading thread."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Warnings about tasks and actors that can never be scheduled, each once, as one line on stderr.
-
-Their refs hold the error for every reader; a user whose program never reads them needs to know too.
+"""Warnings about tasks and actors that can never be scheduled, each once, on stderr, for programs that never read the error of their
+refs.
 """
 
 from __future__ import annotations

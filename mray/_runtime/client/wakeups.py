@@ -1,7 +1,6 @@
 """Doorbells across processes, which travel as descriptors do (`mray._runtime.client.descriptors`).
 
-A group doorbell (one for all readers of a ring) belongs to the ring's writer; both endpoints derive its name from the graph. It is
-created when the first of them opens its endpoint.
+A group doorbell (one for all readers of a ring) belongs to the ring's writer, and is created when the first of them opens its endpoint.
 
 A process with few descriptors left (`mray._ipc.limits`) keeps none for another process's doorbell, and rings it by a semaphore. If the
 writer or a reader of a ring has few, the readers share no doorbell and are rung one by one.

@@ -1,8 +1,7 @@
 """`Ends`: the ends of the other processes of a session, as this process learns of them.
 
-A process has ended when the node reports it (WORKER_GONE): the node is its parent, or the parent's, and knows its exit status and
-whether the end was ordered. A connection's hang-up comes first and says less; so waiters for the process wait for the node's report, and
-are notified once, with everything known::
+A process has ended when the node reports it (WORKER_GONE), with its exit status and whether the end was ordered. A connection's hang-up
+comes first and says less; so waiters for the process wait for the node's report, and are notified once::
 
     the node's report                  ──▶ `Ended` with a cause
     a broken connection (`Endpoint`)   ──▶ `Ended` with an error: the process lives, and reads no more from this one

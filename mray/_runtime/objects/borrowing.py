@@ -1,14 +1,12 @@
 """Borrowing: how processes that hold a ref of another process's object keep it alive, and get its value.
 
 The owner keeps the entries that each process has borrowed in a `Ledger`; the end of that process returns them all. A borrower sends
-BORROW when it first receives a ref and RELEASE after its last use; its `Borrower` decides (`mray._decide.caller`), and `Borrowing`
-carries it out.
+BORROW when it first receives a ref and RELEASE after its last use (decided by its `Borrower`).
 
 A borrow must reach the owner before the process that passed the ref on releases it. On one connection the order of messages suffices: a
 worker that receives a ref of its caller's sends BORROW on the connection on which it will reply. For refs of a third process the owner
-acknowledges, and the reply (or the UNPIN) waits for the acknowledgement.
-
-Actor handles are borrowed from the node by the same rule (ACTOR_HOLD, ACTOR_DROP).
+acknowledges, and the reply (or the UNPIN) waits for the acknowledgement. Actor handles are borrowed from the node by the same rule
+(ACTOR_HOLD, ACTOR_DROP).
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Errors of calls that the program never reads: logged in a line on stderr when the last ref is released.
 
-For objects that this process owns. A program that ignores its refs would otherwise not learn that its functions raise.
-
   reply FAILED ─▶ entry.guard = _Unhandled ──┬─ get, wait, await, an argument, a borrower asks: handled, nothing is logged
                                              └─ the last ref is released: it is logged (`mray._runtime.client.announcements`)
 
-Only errors of user code: a program knows of its own cancels and kills, and deaths have their own log lines.
+Only errors of user code, of objects that this process owns: a program knows of its own cancels and kills, and deaths have their own log
+lines.
 """
 
 from __future__ import annotations

@@ -6,9 +6,7 @@
 
 An async actor has loops (in which its sync methods run too), any other one has threads. Each group has its own executor, so that a group
 whose calls all wait does not block another. An actor that runs one call at a time has none: its calls go through the inbox of the main
-thread (`mray._runtime.worker.worker`), which also serves graphs and all other messages.
-
-The executor runs and answers calls; a group executor only decides where and when.
+thread (`mray._runtime.worker.worker`).
 """
 
 from __future__ import annotations

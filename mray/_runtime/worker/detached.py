@@ -1,8 +1,8 @@
 """The constructor's arguments of a detached actor: the actor owns them, because its creator may have exited when it restarts.
 
 In the creator. Refs among the arguments are replaced by their values, and arguments that are too large for a message lie in an object
-that the actor owns: its name carries the actor's id, and the node removes it when the actor is dead for good. (It does not count in
-`object_store_memory`, because no process has it.) The class travels as a pickle, which the node stores with the rest of the spec.
+whose name carries the actor's id; the node removes it when the actor is dead for good. (It does not count in `object_store_memory`,
+because no process has it.)
 
 Refs *inside* arguments stay with their owners, and raise OwnerDiedError after those have exited.
 """

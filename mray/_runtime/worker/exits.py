@@ -1,7 +1,7 @@
 """Exits of a worker that its own code causes, by `exit_actor` or another `SystemExit`, or SIGTERM.
 
-Status 0 of an actor is an intended and final end; any other status is a death, after which restarts and retries apply. Both are orderly:
-running calls end, then the user's hooks run, and the user's objects are released (`mray._runtime.worker.finalizing`).
+Status 0 of an actor is an intended and final end; any other status is a death, after which restarts and retries apply. Both are orderly
+(`mray._runtime.worker.finalizing`).
 """
 
 from __future__ import annotations

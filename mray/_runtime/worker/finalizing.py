@@ -1,7 +1,4 @@
-"""The orderly end of user code in a worker, as at the end of any Python process: objects are released and files flushed.
-
-Main thread. A worker ends by `os._exit`, so that neither native libraries nor threads interfere. Before, the user's objects are released
-as if Python itself ended:
+"""The orderly end of user code in a worker, as at the end of any Python process, before `os._exit`. Main thread.
 
   the actor             its `__del__`, its files, `finally` of its generators and of coroutines that still run
   exit handlers         `atexit`, `weakref.finalize`

@@ -4,8 +4,6 @@
 
 The default group's loop is the main thread's, which also reads (`mray._ipc.event_loop`): a call that arrives while it is idle crosses no
 thread. Each other group has a loop on its own thread. Calls begin in order of arrival. Sync methods run in the loop too, and block it.
-
-Imports asyncio, so only async actors import it.
 """
 
 from __future__ import annotations

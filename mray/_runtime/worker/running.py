@@ -1,7 +1,5 @@
 """`RunningCall`: a call that a worker runs; `current_call` is the one that the running code belongs to.
 
-`Executor.run`, or `Executor.run_in_loop` in an event loop, treats all alike; their classes differ::
-
   ActorCall     a method on the main thread of an actor that runs one call at a time
   TaskCall      a function on the main thread
   GroupCall     a method on a thread of a concurrency group

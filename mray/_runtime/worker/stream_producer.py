@@ -1,8 +1,7 @@
-"""Producers: generators that run in a worker, and how their items reach the caller.
+"""Producers: generators that run in a worker, and how their items reach the caller (`mray._runtime.client.streams`).
 
-In the thread or event loop that runs the call; the other endpoint is `mray._runtime.client.streams`. An item is sent immediately, unless
-it follows the previous departure so closely that several can leave together: then with a later item, when user code waits, or with the
-background reader's tick.
+In the thread or event loop that runs the call. An item is sent immediately, unless it follows the previous departure so closely that
+several can leave together: then with a later item, when user code waits, or with the background reader's tick.
 
 A producer runs ahead of its reader as far as the memory of the reader's process allows, unless the caller asked for back-pressure; but
 it waits while the kernel accepts no more bytes because the other end does not read.
@@ -41,7 +40,7 @@ TOGETHER_SECONDS = 150e-6
 #: ... until there are this many items or bytes.
 TOGETHER_ITEMS = 128
 TOGETHER_BYTES = 64 * 1024
-#: The interval, in seconds, at which a producer that waits in an event loop polls whether the socket has room or has hung up.
+#: The interval, in seconds, at which a producer in an event loop polls whether the socket has room or has hung up.
 LOOP_SECONDS = 0.02
 #: Unsent bytes from which the producer waits for the reader's process to read.
 MOST_UNSENT = 1 << 20

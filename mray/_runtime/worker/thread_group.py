@@ -2,11 +2,11 @@
 
   reading thread ── submit ──▶ queue ──▶ one of at most n threads: arguments, method, reply
 
-A call starts a thread if none is idle. Threads persist, so that a later call on the same thread finds the values that a method has left
-in `threading.local`. The thread that became idle last is woken first. No lock is held while a method runs.
+A call starts a thread if none is idle. Threads persist, with what methods have left in `threading.local`. The thread that became idle
+last is woken first. No lock is held while a method runs.
 
 Rejected: running brief methods on the main thread, which has read the call. It saves the wake-up of a thread, but thread-bound state
-(`threading.local`, a connection of sqlite3, a CUDA context) is missing on another thread, and users count on at most n threads.
+(`threading.local`, a connection of sqlite3, a CUDA context) is missing on another thread.
 """
 
 from __future__ import annotations

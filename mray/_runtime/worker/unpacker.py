@@ -1,8 +1,7 @@
-"""The unpacker: the code and the arguments of calls, for user code.
+"""The unpacker: the code and the arguments of calls, for user code. In the thread that runs the call.
 
-In the thread that runs the call. A function's code arrives once, by its hash, is unpickled at its first call, and is dropped when no
-caller has the function any more, because a program may create functions without end. Arguments arrive with each call, as pickles or as
-locations of values.
+A function's code arrives once, by its hash, is unpickled at its first call, and is dropped when no caller has the function any more,
+because a program may create functions without end.
 """
 
 from __future__ import annotations
