@@ -20,7 +20,7 @@ member writes all words, except the readers' words of the rings.
 
 REFUSED publishes that the member was refused a collective before it began (a wrong shape, a read-only array), and where: ``after <<
 PLACE | count``, refused `count` times after `after` steps (on streams: collectives). A member that waits for one that was refused more
-often than itself waits for its next call, for `mray._channel.group.GRACE`; where all are refused the same, nothing has happened, and a
+often than itself waits for its next call, for `GRACE`; where all are refused the same, nothing has happened, and a
 member that has gone on since is not refused any more. NOT_SENT and NOT_RECEIVED do the same for messages to or from one peer, counted by
 SENT and RECEIVED. The reason is the text of the last error.
 """
@@ -70,6 +70,8 @@ _QUEUED_FOR = 5
 #: A refusal: the position above these bits, and the number of refusals there in them.
 PLACE = 24
 
+#: Seconds in which a refused member may call again correctly.
+GRACE = 2.0
 #: Bytes of the text with the reason of a refusal or failure.
 REASON_BYTES = 1024
 

@@ -19,6 +19,7 @@ from mray._channel.board import (
     ARRIVED,
     BROKEN,
     DESTROYED,
+    GRACE,
     HERE,
     LEFT,
     NEED,
@@ -54,8 +55,6 @@ ALL = -1
 WARN_SECONDS = 30.0
 #: Seconds after which it polls without a ring, since others may have removed files.
 LOOK = 1.0
-#: Seconds in which a refused member may call again correctly.
-GRACE = 2.0
 
 
 def _refusals(refusal: int, place: int) -> int:

@@ -27,9 +27,9 @@ from zlib import crc32
 
 from mray._api.communicator import ReduceOp
 from mray._channel.base import NOTHING, Failed
-from mray._channel.board import ALIGN, BLOCK, LEFT, RECEIVED, RING, SENT, SIGNATURE, SIGNATURES
+from mray._channel.board import ALIGN, BLOCK, GRACE, LEFT, RECEIVED, RING, SENT, SIGNATURE, SIGNATURES
 from mray._channel.collective_ops import check_same_dtype, check_tensors, is_contiguous, library_of, reduce_into
-from mray._channel.group import ALL, GRACE, Group, Machine
+from mray._channel.group import ALL, Group, Machine
 from mray._channel.group_host import GroupHost
 from mray._channel.rendezvous import GroupMember
 from mray._channel.shm import ReaderEnd, ShmReader, ShmWriter, WriterEnd

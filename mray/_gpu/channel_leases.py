@@ -18,7 +18,6 @@ from typing import Protocol
 from mray._inside.memory import WORD, publish_fence
 from mray._inside.transports import ReaderEnd, WriterEnd
 from mray._ipc import layout as at
-from mray._ipc.layout import MOST_NOTE
 from mray._ipc.ring_loans import RingLoans, has_died, sign
 
 #: Left by a reader: its index among the readers, its note and its number.
@@ -91,7 +90,7 @@ class Lender(RingLoans[Lent]):
         mark = self.words[start + at.NOTE_LENGTH]
         known = self._notes.get(start)
         if known is None or known[0] != mark:
-            length = min(mark & 0xFF, MOST_NOTE)
+            length = min(mark & 0xFF, at.MOST_NOTE)
             note = bytes(self.words[start + at.NOTE : start + at.LEASE_WORDS].cast("B")[:length])
             known = self._notes[start] = mark, note
         return known[1]
@@ -118,8 +117,8 @@ class LeaseHolder:
         words = self._words
         start = self._first + lease * at.LEASE_WORDS
         if self._notes.get(lease) != note:
-            assert len(note) <= MOST_NOTE
-            padded = note.ljust(MOST_NOTE, b"\0")
+            assert len(note) <= at.MOST_NOTE
+            padded = note.ljust(at.MOST_NOTE, b"\0")
             words[start + at.NOTE : start + at.LEASE_WORDS] = memoryview(padded).cast("Q")
             words[start + at.NOTE_LENGTH] = use << 8 | len(note)
             self._notes[lease] = note

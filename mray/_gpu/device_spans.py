@@ -15,13 +15,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from mray._channel.select import ON_DEVICES
 from mray._common.clock import monotonic, sleep
 from mray._device.device import Device, Mark, Platform
 from mray._graph.gpu_edges import Method, Read, Write
-from mray._graph.plan import Route, Step
+from mray._inside.plans import plan as plans
+from mray._inside.plans import select
+from mray._inside.spans import kinds
 from mray._inside.transports import NOTHING
-from mray._trace.kinds import DEVICE
 from mray._trace.span import Buffer
 
 #: Seconds that the end of a profile waits for streams.
@@ -78,7 +78,7 @@ class DeviceSpans:
             if begin is None or end is None:
                 return
             self._open.popleft()
-            self._buffer.add((DEVICE, begin, max(begin, end), first.track, first.name, first.place, first.number, 0, False))
+            self._buffer.add((kinds.DEVICE, begin, max(begin, end), first.track, first.name, first.place, first.number, 0, False))
 
     def settle(self) -> None:
         """Wait until the streams have passed all marks, `SETTLING` seconds at most."""
@@ -91,8 +91,8 @@ class DeviceSpans:
         self._open.clear()
 
     # -------------------------------------------------------------------------------------- around what
-    def around_read(self, channel: Route, read: Read, position: Callable[[], int]) -> Read:
-        if channel.transport not in ON_DEVICES:
+    def around_read(self, channel: plans.Route, read: Read, position: Callable[[], int]) -> Read:
+        if channel.transport not in select.ON_DEVICES:
             return read
 
         def marked() -> Any:
@@ -104,8 +104,8 @@ class DeviceSpans:
 
         return marked
 
-    def around_write(self, channel: Route, write: Write, position: Callable[[], int]) -> Write:
-        if channel.transport not in ON_DEVICES:
+    def around_write(self, channel: plans.Route, write: Write, position: Callable[[], int]) -> Write:
+        if channel.transport not in select.ON_DEVICES:
             return write
 
         def marked(value: Any) -> bool:
@@ -117,7 +117,7 @@ class DeviceSpans:
 
         return marked
 
-    def around_method(self, step: Step, name: str, method: Method) -> Method:
+    def around_method(self, step: plans.Step, name: str, method: Method) -> Method:
         def marked(*args: Any, **kwargs: Any) -> Any:
             begun = self._begin()
             result = method(*args, **kwargs)

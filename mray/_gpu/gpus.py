@@ -9,7 +9,6 @@ import pickle
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mray._channel.select import NCCL, PINNED
 from mray._channel.site import Site, SiteGpu
 from mray._common.clock import monotonic, sleep
 from mray._common.process_local import kernel_pid
@@ -24,6 +23,7 @@ from mray._gpu.trial import offer, try_offer, withdraw
 from mray._graph.gpu_edges import Carriage
 from mray._graph.graph_messages import OFFER, WITHDRAW
 from mray._inside.plans import plan as plans
+from mray._inside.plans import select
 from mray._inside.transports import ChannelReader, ChannelWriter, EdgeRules, ReaderEnd, ShmReader, ShmWriter, WriterEnd
 from mray._runtime.connections.part import Part
 from mray.exceptions import RaySystemError
@@ -87,17 +87,17 @@ class Gpus(Part):
     ) -> ChannelWriter:
         devices = _devices_for(route)
         rules = EdgeRules(route.transfer.static_shape, route.transfer.direct_return)
-        if route.transport == NCCL:
+        if route.transport == select.NCCL:
             from mray._gpu.nccl_edge import NcclWriter  # noqa: PLC0415  (only members need it)
 
             assert carriage is not None
             return NcclWriter(ShmWriter(end), *carriage, rules, failure, devices)
-        writer = CudaIpcWriter(end, platform=devices, proven=route.proven, pinned=route.transport == PINNED)
+        writer = CudaIpcWriter(end, platform=devices, proven=route.proven, pinned=route.transport == select.PINNED)
         promised = route.transfer.static_shape or route.transfer.direct_return
         return CheckedWriter(writer, rules, devices.tensor_types(), failure) if promised else writer
 
     def reader(self, route: plans.Route, end: ReaderEnd, carriage: Carriage | None) -> ChannelReader:
-        if route.transport == NCCL:
+        if route.transport == select.NCCL:
             from mray._gpu.nccl_edge import NcclReader  # noqa: PLC0415  (only members need it)
 
             assert carriage is not None

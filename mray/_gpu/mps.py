@@ -29,10 +29,10 @@ from mray._common import settings
 from mray._common.clock import monotonic
 from mray._common.kept import os
 from mray._decide.scheduler.records import SHARED
-from mray._decide.scheduler.resources import GpuId
 from mray._decide.scheduler.scheduler import Scheduler
 from mray._device import mps_control
 from mray._device.topology import uuids
+from mray._ipc.discovery import GpuId
 from mray._ipc.output import end_of_file
 from mray._ipc.pidfd import PidFd
 from mray._ipc.process import kill

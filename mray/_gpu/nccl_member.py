@@ -42,7 +42,6 @@ from typing import Any
 
 from mray._api.communicator import ReduceOp
 from mray._api.current import current_backend
-from mray._channel.select import why_no_nccl
 from mray._channel.site import Site, SiteGpu
 from mray._common import clock
 from mray._common.clock import monotonic
@@ -53,6 +52,7 @@ from mray._device.lending import lend_stream, return_stream
 from mray._device.nccl_library import BYTES, Library, library, shares_gpus
 from mray._device.timelines import Point, mark
 from mray._gpu.stream_group import StreamGroup
+from mray._inside.plans import select
 from mray._inside.transports import join
 
 #: Seconds between two polls of the watching thread, while work is on the streams.
@@ -453,7 +453,7 @@ def join_nccl(
         platforms = {site.platform for site, _unique_id in told}
         if len(platforms) > 1:
             raise ValueError(f"The members of the group '{name}' have devices of different kinds: {sorted(platforms)}.")
-        why = why_no_nccl(site for site, _unique_id in told)
+        why = select.why_no_nccl(site for site, _unique_id in told)
         if why is not None:
             raise ValueError(f"The group '{name}' cannot go through NCCL: {why}.")
         communicator = group.make_beside(

@@ -28,11 +28,10 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from mray._channel.board import BROKEN, COLLECTIVES, DESTROYED, DONE, HERE, LAST, LEFT, LOST, RECEIVED, SENT
-from mray._channel.group import GRACE
 from mray._common.clock import monotonic
 from mray._inside.memory import trust_fence
-from mray._inside.transports import Board, GroupHost, GroupMember, MemberOfGroup
+from mray._inside.transports import GroupHost, GroupMember, MemberOfGroup
+from mray._inside.transports import board as at
 from mray.exceptions import RayChannelError
 
 #: Bytes that a member exchanges with the others at most.
@@ -123,10 +122,10 @@ class StreamGroup(MemberOfGroup):
 
     def give_up(self) -> None:
         """Publish that work of this member will not be done."""
-        if not self._closed and self._board.words[LEFT] in (HERE, DESTROYED):
+        if not self._closed and self._board.words[at.LEFT] in (at.HERE, at.DESTROYED):
             # Others are notified of a death by the runtime.
             self._board.tell_reason(self._refusal)
-            self._leave(BROKEN if self.has_failed else LOST)
+            self._leave(at.BROKEN if self.has_failed else at.LOST)
 
     # ------------------------------------------------------------------------------------ work
     def note(self, sent: int = -1, received: int = -1) -> int:
@@ -138,42 +137,42 @@ class StreamGroup(MemberOfGroup):
         words, board = self._board.words, self._board
         peers = {sent, received} - {-1}
         for rank, theirs, _doorbell in self._peers:
-            if theirs[LEFT] != HERE and (not peers or rank in peers) and not self._has_half(rank, sent, received):
-                if theirs[LEFT] == BROKEN and not self._boards[rank].reason():
+            if theirs[at.LEFT] != at.HERE and (not peers or rank in peers) and not self._has_half(rank, sent, received):
+                if theirs[at.LEFT] == at.BROKEN and not self._boards[rank].reason():
                     self.host.wait_until(lambda: self.has_failed, ABORT_GRACE)
                     self.check()
                 raise self._ended_by(self._who_left([rank]))
         self.queued = number = self.queued + 1
         for rank, _theirs, _doorbell in self._peers:
             if not peers or rank in peers:
-                words[board.queued_for(rank) + LAST] = number
+                words[board.queued_for(rank) + at.LAST] = number
         if sent >= 0:
-            words[board.queued_for(sent) + SENT] += 1
+            words[board.queued_for(sent) + at.SENT] += 1
         if received >= 0:
-            words[board.queued_for(received) + RECEIVED] += 1
+            words[board.queued_for(received) + at.RECEIVED] += 1
         if not peers:
-            words[self._base + COLLECTIVES] += 1
+            words[self._base + at.COLLECTIVES] += 1
         return number
 
     def note_done(self, number: int) -> None:
         """All pieces of work up to this one are done."""
-        self._board.words[self._base + DONE] = number
+        self._board.words[self._base + at.DONE] = number
 
     def _has_half(self, rank: int, sent: int, received: int) -> bool:
         """Whether a member that has left has queued its half of the next piece of work, and will see it done."""
         theirs, words = self._boards[rank].words, self._board.words
         # SYNC POINT queued: write what was queued, fence, LEFT | read LEFT, fence, read what was queued.
         trust_fence()
-        if theirs[LEFT] != DESTROYED:
+        if theirs[at.LEFT] != at.DESTROYED:
             return False
         place, ours = self._boards[rank].queued_for(self.rank), self._board.queued_for(rank)
         if sent == received == -1:
-            return bool(theirs[self._base + COLLECTIVES] > words[self._base + COLLECTIVES])
-        takes = sent != rank or theirs[place + RECEIVED] > words[ours + SENT]
-        return bool(takes and (received != rank or theirs[place + SENT] > words[ours + RECEIVED]))
+            return bool(theirs[self._base + at.COLLECTIVES] > words[self._base + at.COLLECTIVES])
+        takes = sent != rank or theirs[place + at.RECEIVED] > words[ours + at.SENT]
+        return bool(takes and (received != rank or theirs[place + at.SENT] > words[ours + at.RECEIVED]))
 
-    def _collectives(self, board: Board) -> int:
-        return board.words[self._base + COLLECTIVES]
+    def _collectives(self, board: at.Board) -> int:
+        return board.words[self._base + at.COLLECTIVES]
 
     def _refuses(self, rank: int) -> bool:
         """Whether another member was refused its half of what this one has queued."""
@@ -185,9 +184,9 @@ class StreamGroup(MemberOfGroup):
         trust_fence()
         place, ours = self._boards[rank].queued_for(self.rank), self._board.queued_for(rank)
         return bool(
-            (refused and theirs[self._base + COLLECTIVES] < words[self._base + COLLECTIVES])
-            or (self.is_refused(sent=rank) and theirs[place + RECEIVED] < words[ours + SENT])
-            or (self.is_refused(received=rank) and theirs[place + SENT] < words[ours + RECEIVED])
+            (refused and theirs[self._base + at.COLLECTIVES] < words[self._base + at.COLLECTIVES])
+            or (self.is_refused(sent=rank) and theirs[place + at.RECEIVED] < words[ours + at.SENT])
+            or (self.is_refused(received=rank) and theirs[place + at.SENT] < words[ours + at.RECEIVED])
         )
 
     def _has_matched(self, rank: int, other: int) -> bool:
@@ -196,32 +195,32 @@ class StreamGroup(MemberOfGroup):
         words, theirs = board.words, others.words
         place, their_place = board.queued_for(other), others.queued_for(rank)
         return bool(
-            words[place + RECEIVED] >= theirs[their_place + SENT]
-            and words[place + SENT] >= theirs[their_place + RECEIVED]
-            and words[self._base + COLLECTIVES] >= theirs[self._base + COLLECTIVES]
+            words[place + at.RECEIVED] >= theirs[their_place + at.SENT]
+            and words[place + at.SENT] >= theirs[their_place + at.RECEIVED]
+            and words[self._base + at.COLLECTIVES] >= theirs[self._base + at.COLLECTIVES]
         )
 
     def blocker(self) -> str | None:
         """The member that keeps this one's work from ever being done, as a clause, or None."""
-        done = self._board.words[self._base + DONE]
+        done = self._board.words[self._base + at.DONE]
         gone = []
         refusing = []
         broken = False
         for rank, theirs, _doorbell in self._peers:
-            left = theirs[LEFT]
+            left = theirs[at.LEFT]
             # SYNC POINT queued: write what was queued, fence, LEFT | read LEFT, fence, read what was queued.
             trust_fence()
-            is_done = done >= self._board.words[self._board.queued_for(rank) + LAST]
-            if left != HERE and not is_done and (left != DESTROYED or not self._has_matched(rank, self.rank)):
+            is_done = done >= self._board.words[self._board.queued_for(rank) + at.LAST]
+            if left != at.HERE and not is_done and (left != at.DESTROYED or not self._has_matched(rank, self.rank)):
                 gone.append(rank)
-                broken = broken or (left == BROKEN and not self._boards[rank].reason())
+                broken = broken or (left == at.BROKEN and not self._boards[rank].reason())
             elif not is_done and self._refuses(rank):
                 refusing.append(rank)
         if not refusing:
             self._refused_at = None
         elif self._refused_at is None:
             self._refused_at = monotonic()
-        elif monotonic() > self._refused_at + GRACE:
+        elif monotonic() > self._refused_at + at.GRACE:
             who = ", ".join(self.label(rank) for rank in refusing)
             self._refusal = f"{who} did not take part, for the call was refused{self.reasons_of(refusing)}"
             return self._refusal
@@ -234,14 +233,14 @@ class StreamGroup(MemberOfGroup):
     # ------------------------------------------------------------------------------------ leaving
     def begin_to_leave(self) -> None:
         """L1. Idempotent."""
-        if not self._closed and self._board.words[LEFT] == HERE:
+        if not self._closed and self._board.words[at.LEFT] == at.HERE:
             # SYNC POINT queued: write what was queued, fence, LEFT | read LEFT, fence, read what was queued.
-            self._leave(DESTROYED)
+            self._leave(at.DESTROYED)
 
     def may_be_done(self) -> bool:
         """L2: whether all that this member has queued is matched, so that it ends by itself."""
         return self._failure is None and all(
-            theirs[LEFT] in (HERE, DESTROYED) and self._has_matched(rank, self.rank) for rank, theirs, _doorbell in self._peers
+            theirs[at.LEFT] in (at.HERE, at.DESTROYED) and self._has_matched(rank, self.rank) for rank, theirs, _doorbell in self._peers
         )
 
     def is_awaited(self) -> bool:
@@ -249,9 +248,9 @@ class StreamGroup(MemberOfGroup):
         if self._failure is not None:
             return False
         for rank, theirs, _doorbell in self._peers:
-            if theirs[LEFT] not in (HERE, DESTROYED):
+            if theirs[at.LEFT] not in (at.HERE, at.DESTROYED):
                 continue
-            last = theirs[self._boards[rank].queued_for(self.rank) + LAST]
-            if theirs[self._base + DONE] < last and self._has_matched(self.rank, rank):
+            last = theirs[self._boards[rank].queued_for(self.rank) + at.LAST]
+            if theirs[self._base + at.DONE] < last and self._has_matched(self.rank, rank):
                 return True
         return False

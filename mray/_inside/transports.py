@@ -1,7 +1,6 @@
 """The contracts of channels, communicators and groups, and the parts to build one from.
 
 ====================  ====================================================================================================
-Board                 The memory of one member of a group, which all other members read.
 ChannelReader         One reading end of a channel.
 ChannelWriter         The writing end of a channel.
 CommunicatorReader    The reading end of an edge that goes through a communicator.
@@ -22,13 +21,14 @@ ShmWriter             The writing end of a ring in shared memory.
 WrappedReader         A reader around another one.
 WrappedWriter         A writer around another one.
 WriterEnd             The arguments of a `ShmWriter`.
+board                 The module of the memory that a member of a group publishes: its fields and their values.
 join                  Join a group of processes that call collectives together.
 library_of            The name of the array library that an object belongs to.
 ====================  ====================================================================================================
 """
 
+from mray._channel import board
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed, ReaderBy, WrappedReader, WrappedWriter
-from mray._channel.board import Board
 from mray._channel.collective_ops import library_of
 from mray._channel.communicator_edge import CommunicatorReader, CommunicatorWriter, Deferred, EdgeRules, Gap
 from mray._channel.group_host import GroupHost
@@ -40,7 +40,6 @@ from mray._channel.shm import ReaderEnd, ShmReader, ShmWriter, WriterEnd
 
 __all__ = [
     "NOTHING",
-    "Board",
     "ChannelReader",
     "ChannelWriter",
     "CommunicatorReader",
@@ -60,6 +59,7 @@ __all__ = [
     "WrappedReader",
     "WrappedWriter",
     "WriterEnd",
+    "board",
     "join",
     "library_of",
 ]

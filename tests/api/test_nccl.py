@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from mray._api.communicator import ReduceOp
-from mray._channel.group import GRACE
+from mray._channel.board import GRACE
 from mray._device.lending import lend_stream
 from mray._device.platform import forget_platform, platform
 from mray._gpu.nccl import NcclCommunicator

@@ -14,8 +14,7 @@ import pytest
 
 from mray._api.communicator import ReduceOp
 from mray._channel import group, shared_memory_group
-from mray._channel.board import Board
-from mray._channel.group import GRACE
+from mray._channel.board import GRACE, Board
 from mray._channel.rendezvous import GroupMember
 from mray._channel.shared_memory_group import MemberOfGroup
 from mray.exceptions import RayChannelError

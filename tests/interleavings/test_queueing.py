@@ -54,7 +54,9 @@ MUTANTS = [
         StreamGroup.blocker, "not self._has_matched(rank, self.rank)", "True", ONE_WAITS, SEQUENTIAL, id="blames who will see it done"
     ),
     pytest.param(StreamGroup.give_up, "self._leave(", "(lambda _how: None)(", ONE_WAITS, SEQUENTIAL, id="gives up in silence"),
-    pytest.param(StreamGroup.note, "words[self._base + COLLECTIVES] += 1", "pass", ONE_WAITS, SEQUENTIAL, id="does not say that it queues"),
+    pytest.param(
+        StreamGroup.note, "words[self._base + at.COLLECTIVES] += 1", "pass", ONE_WAITS, SEQUENTIAL, id="does not say that it queues"
+    ),
     pytest.param(StreamGroup.blocker, "trust_fence()", "pass", ((1, 1), (1,)), WEAK, id="looks who has left, no fence"),
 ]
 

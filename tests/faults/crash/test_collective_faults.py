@@ -16,7 +16,7 @@ import pytest
 
 import mray
 from mray._api.current import current_backend
-from mray._channel.group import GRACE
+from mray._channel.board import GRACE
 from mray.exceptions import ActorDiedError, RayChannelError
 from tests.full import some
 
