@@ -240,7 +240,6 @@ class Host:
         )
 
     def close(self) -> None:
-        """End all graphs: the session ends."""
         for graph in list(self.graphs):
             graph.end_with(RayChannelError("Channel closed: the session was shut down."))
         for watcher in list(self.loop_watchers.values()):

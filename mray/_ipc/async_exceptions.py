@@ -208,7 +208,6 @@ def _is_about_to_begin(place: Place, seen: Any) -> bool:
 
 
 def _is_mrays_own(innermost: _Seen) -> bool:
-    """Whether mray has started the thread."""
     frame: _Seen | None = innermost
     outermost = ""
     while frame is not None:

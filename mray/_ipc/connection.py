@@ -115,7 +115,6 @@ class Connection(ABC):
 
     def __init__(self, on_message: MessageCallback, on_hangup: HangupCallback) -> None:
         self.closed = False
-        #: The peer's name and role, from its HELLO.
         self.process = ""
         self.role = ""
         self.pid = 0
@@ -500,7 +499,6 @@ class SocketConnection(Connection):
         return self._inward is not None
 
     def has_ring_entries(self) -> bool:
-        """Whether the ring has entries to dispatch."""
         ring = self._inward
         return ring is not None and ring.has_more()
 

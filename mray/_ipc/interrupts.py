@@ -120,11 +120,9 @@ class InterruptGuard:
         #: Signals whose handlers are due, in order of arrival, with the process that received them; the time of the first.
         self._pending: dict[int, int] = {}
         self._since = 0.0
-        #: Whether the handler of SIGTERM is mray's.
         self._ends = False
         #: Raised by a handler between two calls of a worker, for the next call.
         self.late: BaseException | None = None
-        #: The traced frame.
         self._trapped: FrameType | None = None
         #: Whether the previous byte code of a traced user frame checks for signals.
         self._was_look = False
@@ -149,7 +147,6 @@ class InterruptGuard:
         self.landed: Callable[[], None] = lambda: None
         #: Wakes sleeping threads in which another thread has raised an error.
         self.wake: Callable[[], None] = lambda: None
-        #: This guard's part in errors that threads raise in others.
         self._guarded = Guarded(self._is_locked_by, lambda: self.wake(), PATIENCE)
 
     # ------------------------------------------------------------------------------------ sleeping
@@ -178,7 +175,6 @@ class InterruptGuard:
             return frame_of(InterruptGuard.sleep.__code__, sys._current_frames().get(self._main or 0)) is not None
 
     def owns_lock(self) -> bool:
-        """Whether the calling thread owns `lock`."""
         return self.lock is not None and self.lock.is_owned()
 
     def _is_locked_by(self, ident: int) -> bool:
@@ -365,7 +361,6 @@ class InterruptGuard:
                 signal.raise_signal(number)
 
 
-#: Signal masks of threads that fork.
 _masks: dict[int, Any] = {}
 
 

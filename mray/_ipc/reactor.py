@@ -74,12 +74,11 @@ TICK = 0.004
 
 
 class Reactor:
-    """The waiting place of one process."""
+    """The kernel's `WaitingPlace`, and the `Watching` of its connections: methods without a docstring are described there."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._callbacks: dict[int, Callable[[int], None]] = {}
-        #: Open connections, by descriptor.
         self._connections: dict[int, SocketConnection] = {}
         #: Edge-triggered callbacks, by descriptor.
         self._edges: dict[int, Callable[[int], None]] = {}
@@ -92,16 +91,12 @@ class Reactor:
         #: The right to read. Invariant: only its holder polls and dispatches. (Reentrant: a finalizer may want it while it is being
         #: acquired.)
         self._reading = threading.RLock()
-        #: Whether the calling thread holds it.
         self._owns_reading: Callable[[], bool] = self._reading._is_owned  # type: ignore[attr-defined]  # noqa: SLF001  (Python's)
         #: The kind of thread that holds it; set shortly after it is acquired, reset just before it is released.
         self._reader = NOBODY
         self._waiters: list[Waiter] = []
-        #: True while the reader may sleep long.
         self.asleep = False
-        #: Counts waits that were not over immediately.
         self.waits = 0
-        #: Counts API activity, so that the background reader leaves reading to a busy thread.
         self.activity = 0
 
         self._background_reader: threading.Thread | None = None
@@ -138,7 +133,6 @@ class Reactor:
         #: Connections with rings; polls of rings since the last poll of the kernel.
         self._rings: tuple[SocketConnection, ...] = ()
         self._unasked = 0
-        #: The number of event loops that sleep in their own selectors.
         self._outside = 0
         self._acceptors: list[Acceptor] = []
 
@@ -153,7 +147,6 @@ class Reactor:
 
     # ------------------------------------------------------------------------------------ what is watched
     def add_fd(self, fd: int, callback: Callable[[int], None]) -> None:
-        """Call `callback(events)` in the reading thread whenever `fd` is readable or hangs up."""
         self._callbacks[fd] = callback
         try:
             self._epoll.register(fd, _READ)
@@ -172,13 +165,11 @@ class Reactor:
         self._epoll.register(fd, select.EPOLLIN | select.EPOLLET)
 
     def unwatch_wakeup(self, fd: int) -> None:
-        """Undo `watch_wakeup`, before the descriptor is closed."""
         self.wakeup_fds = tuple(each for each in self.wakeup_fds if each != fd)
         with contextlib.suppress(OSError, ValueError):
             self._epoll.unregister(fd)
 
     def forget(self, fd: int) -> None:
-        """Stop watching a descriptor, before it is closed; safe when it is not watched."""
         self._connections.pop(fd, None)
         if self._callbacks.pop(fd, None) is not None:
             self._edges.pop(fd, None)
@@ -186,7 +177,6 @@ class Reactor:
                 self._epoll.unregister(fd)
 
     def watch_writable(self, fd: int, wanted: bool) -> None:
-        """Whether to report when the socket accepts bytes again."""
         with contextlib.suppress(OSError, ValueError):
             self._epoll.modify(fd, _READ_WRITE if wanted else _READ)
 
@@ -206,7 +196,6 @@ class Reactor:
         return connection
 
     def has_room_for_ring(self) -> bool:
-        """Whether one more connection may have rings."""
         return self.table is not None and len(self._rings) < MOST_RINGS
 
     def retire_idle_ring(self) -> None:
@@ -221,7 +210,6 @@ class Reactor:
             self._rings = (*self._rings, connection)
 
     def forget_ring(self, connection: SocketConnection) -> None:
-        """Stop polling its rings. Idempotent."""
         self._rings = tuple(each for each in self._rings if each is not connection)
 
     def _rings_have_entries(self) -> bool:
@@ -253,23 +241,19 @@ class Reactor:
         self._acceptors.append(kind(self, source, welcome, who))
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        """Call `callback` in the reading thread after `seconds`."""
         self._timers.add(seconds, callback)
         if self.asleep:
             self.wake()
 
     def defer(self, callback: Callable[[], object]) -> None:
-        """Call `callback` soon, in the reading thread. Takes no lock: for finalizers and signal handlers."""
         self._deferred.append(callback)
         if self.asleep:
             self.wake()
 
     def post_later(self, held: Flushable) -> None:
-        """Remember a holder of unflushed messages. Any thread."""
         self._dirty[held] = None
 
     def flush(self) -> None:
-        """Flush everything given to `post_later`."""
         dirty = self._dirty
         while dirty:
             try:
@@ -280,18 +264,15 @@ class Reactor:
 
     @property
     def has_unsent(self) -> bool:
-        """Whether there are unflushed messages."""
         return bool(self._dirty)
 
     def wake_background_reader(self) -> None:
-        """Let the background reader read now: something waits outside `wait_until` (a callback, a future)."""
         self._looked = None
         if self._dormant or not (self.asleep or self._owns_reading()):
             with contextlib.suppress(RuntimeError):
                 self._background_alarm.release()
 
     def keep_background_ticking(self) -> None:
-        """Keep the background reader ticking even if another thread sleeps: a thread that continues with user code holds messages back."""
         if self._reader == BACKGROUND:
             self.wake()
         elif self._dormant:
@@ -299,7 +280,6 @@ class Reactor:
                 self._background_alarm.release()
 
     def wake(self) -> None:
-        """Make the reader poll again. Any thread."""
         if not self.closed:
             self.closed_descriptors.ring(self.wakeup_fd)
 
@@ -392,11 +372,9 @@ class Reactor:
 
     # ------------------------------------------------------------------------------------ waiting
     def fileno(self) -> int:
-        """A descriptor that is readable when there is something to read: for event loops, which then call `look`."""
         return self._epoll.fileno()
 
     def look(self) -> bool:
-        """Send what was posted and read what has arrived, without waiting. False if another thread reads."""
         self.activity += 1
         if self._dirty:
             self.flush()
@@ -472,10 +450,6 @@ class Reactor:
         return self.wait_until(waitable.ready, timeout, then=waitable.then)
 
     def is_amidst(self) -> bool:
-        """Whether the calling thread reads, or owns the lock under which messages are dispatched.
-
-        A finalizer that finds itself there must not wait for a message.
-        """
         return self._owns_reading() or self.guard.owns_lock()
 
     def _become_reader(self, predicate: Predicate, deadline: float | None, then: Then | None) -> bool:
@@ -545,7 +519,6 @@ class Reactor:
         return bool(predicate())
 
     def _park(self, predicate: Predicate, timeout: float | None) -> None:
-        """One iteration that may sleep."""
         self.asleep = True
         try:
             if self.is_over:
@@ -612,7 +585,6 @@ class Reactor:
                 logger.exception("A callback failed")
 
     def sleep_outside(self, sleeps: bool) -> None:
-        """Record that an event loop's selector watches `fileno` and may sleep (or no longer): peers must then ring."""
         self._outside += 1 if sleeps else -1
         self._tell_of_outside()
 
@@ -640,7 +612,6 @@ class Reactor:
 
     # ------------------------------------------------------------------------------------ reading in the background
     def start_background_reader(self) -> None:
-        """Start the thread that reads while no other thread waits."""
         thread = threading.Thread(
             target=lambda: self._call_safely(self._run_background_reader, "The background reader"), name="mray-reader", daemon=True
         )
@@ -692,24 +663,20 @@ class Reactor:
 
     # ------------------------------------------------------------------------------------ ending
     def end_threads(self) -> None:
-        """The program is over: end the threads that wait. Main thread."""
         self.is_over = True
         self._wake_all()
 
     def _wake_all(self) -> None:
-        """Make each waiting thread check again."""
         self.wake()
         for waiter in tuple(self._waiters):
             waiter.wake()
 
     @staticmethod
     def end_thread() -> None:
-        """Raise SystemExit in any thread but the main one."""
         if threading.current_thread() is not threading.main_thread():
             raise SystemExit
 
     def close(self) -> None:
-        """Stop everything. The calling thread must not be the reader. Idempotent."""
         if self.closed:
             return
         self.wake()
@@ -762,7 +729,6 @@ class Reactor:
 
 
 def _never() -> bool:
-    """The predicate of a waiter that is called back."""
     return False
 
 

@@ -269,7 +269,6 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
 
 # ------------------------------------------------------------------------------------- to and from Ray
 def _unwrapped(args: Sequence[Any]) -> list[Any]:
-    """The arguments with Ray's refs instead of mray's, so that Ray resolves them."""
     return [rays_ref(arg) if type(arg) is ObjectRef else arg for arg in args]
 
 

@@ -104,7 +104,6 @@ class RayGraph:
         self._keep = keep
         #: mray's handles of its actors, by Ray's.
         self._handles = handles
-        #: Whether the user has ended it.
         self._torn_down = False
 
     # ------------------------------------------------------------------------------------ executing
@@ -176,12 +175,10 @@ class RayGraph:
 
     @property
     def is_teardown(self) -> bool:
-        """Whether `teardown` was called."""
         return bool(self._graph.is_teardown)
 
     # ------------------------------------------------------------------------------------ looking
     def get_id(self) -> str:
-        """The graph's id."""
         return str(self._graph.get_id())
 
     def visualize(self, filename: str = "compiled_graph", format: str = "png", view: bool = False, channel_details: bool = False) -> str:

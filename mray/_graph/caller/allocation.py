@@ -92,7 +92,6 @@ class Allocation:
             raise
 
     def _ask(self, constants: Mapping[str, tuple[int, bytes]], invited: Sequence[Invitation]) -> list[Pending]:
-        """Create the segment and send each actor its part."""
         plan = self.plan
         try:
             segment = self._segment = Segment.create(self.prefix, plan.size, offer=True)
@@ -153,7 +152,6 @@ class Allocation:
         self._watches = [self.host.then(actor, tell, doing=self.plan.part_of(endpoint)) for endpoint, actor in self.actors.items()]
 
     def end(self) -> None:
-        """Release everything without waiting."""
         self.stop()
         self.end_workers()
         self.release()

@@ -113,11 +113,9 @@ class GraphCopy:
         self._handle = handle
         #: The copy, once created; it may have ended since.
         self._copy: CompiledGraph | None = None
-        #: Held by the thread that creates it.
         self._making = threading.Lock()
         #: Why no copy may exist any more.
         self._over: Exception | None = None
-        #: Whether `teardown` was called in this process.
         self.is_teardown = False
 
     def execute(self, /, *args: Any, **kwargs: Any) -> Any:
@@ -128,11 +126,9 @@ class GraphCopy:
         return (self._copy or self.made()).execute(*args, **kwargs)
 
     async def execute_async(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Like `CompiledGraph.execute_async`."""
         return await (self._copy or await in_thread(self.made, "mray-graph")).execute_async(*args, **kwargs)
 
     async def stream(self, inputs: Any) -> AsyncIterator[Any]:
-        """Like `CompiledGraph.stream`."""
         async for value in (self._copy or await in_thread(self.made, "mray-graph")).stream(inputs):
             yield value
 
@@ -225,7 +221,6 @@ class GraphCopy:
 
     # ------------------------------------------------------------------------------------ looking
     def report(self) -> str:
-        """Like `CompiledGraph.report`."""
         return f"{self}, which this process has not executed." if self._copy is None else self._copy.report()
 
     def get_id(self) -> str:

@@ -127,7 +127,6 @@ class Executions:
         self.host = host
         self.limits = limits
         self.participants = Participants(host, plan, names, made.processes)
-        #: This process's writers, by channel.
         self.writers = made.ends.writers
         self._plan = plan
         self._made = made
@@ -153,10 +152,8 @@ class Executions:
         is_lone = len(readers) == len(graph.outputs) == 1 and graph.outputs[0].key is None
         #: Reads the results of a graph with one whole output, for the fast path; else None.
         self._lone_read = readers[0].try_read if is_lone else None
-        #: The callbacks of callers that wait without a thread.
         self.completions = Completions(self, self._lock)
 
-        #: How long a thread that waits for the graph spins before it sleeps.
         cores = usable_cores()
         is_oversubscribed = 1 < cores < made.process_count
         self.spinner: AdaptiveSpinner = host.spinner.in_turns(CALLER_WINDOW) if is_oversubscribed else host.spinner
@@ -231,7 +228,6 @@ class Executions:
         return index
 
     def _write_later(self, value: Any) -> None:
-        """Wait until the input channel has room (an actor is behind by a whole ring), then write."""
         timeout = self.limits.submit_timeout
         deadline = deadline_of(timeout)
         while not self._input.try_write(value):
@@ -314,7 +310,6 @@ class Executions:
         return bool(self.state) or (self._way_is_clear() and self.has_room())
 
     def has_room(self) -> bool:
-        """Whether the input channel has room."""
         try:
             return self._input.writer.has_room()
         except ValueError:  # another thread has just torn the graph down and released the memory
@@ -344,7 +339,6 @@ class Executions:
         return value
 
     def error(self, failed: Failed) -> BaseException:
-        """The exception of a failed result."""
         error = unpickle_error(failed.payload)
         if failed.fatal:
             self._break(RayChannelError("Channel closed: an operation that several actors share has failed."))
@@ -397,7 +391,6 @@ class Executions:
         return ExecutionCounts(self._submitted, results.finished, len(results.kept), results.missing())
 
     def put_back(self, index: int, output: int | None, value: Any) -> None:
-        """Undo `fetch`."""
         with self._lock:
             self.results.put_back(index, output, value)
 
@@ -418,7 +411,6 @@ class Executions:
                 self._read_by([results.read(channel, reader) for channel, reader in zip(outputs, self.results.readers, strict=True)])
 
     def remove_probes(self) -> None:
-        """Undo `put_probes`."""
         with self._lock:
             self._input.try_write = self._input.writer.try_write
             self._read_by([reader.try_read for reader in self.results.readers])
@@ -604,7 +596,6 @@ class Completions:
 
     @property
     def awaited(self) -> bool:
-        """Whether there are callbacks."""
         return bool(self._wanted or self._room or self._due)
 
     def then(self, index: int | None, callback: Callback) -> Cancel:
@@ -705,7 +696,6 @@ def _others_may_read() -> bool:
 
 
 def _one_writer(writers: list[ChannelWriter], failure: Failure) -> ChannelWriter:
-    """One writer for all channels of the input."""
     return writers[0] if len(writers) == 1 else FanOutWriter(writers, lambda error: failure(error, "execute"))
 
 

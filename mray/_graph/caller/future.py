@@ -92,7 +92,6 @@ class CompiledDAGFuture(Unique):
 
 @coroutine
 def _room(graph: Executions, timeout: float | None) -> Generator[Any, None, None]:
-    """Wait until one more execution may be submitted, or `timeout` seconds have passed."""
     yield from watcher_of(graph.host).sleep(graph.completions, None, graph.spinner, timeout)
 
 

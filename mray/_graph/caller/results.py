@@ -40,7 +40,6 @@ class Results:
         self.is_cut = False
         #: For each output, the function that extracts it from the readers' values.
         self._picks = tuple(picks)
-        #: The number of finished executions.
         self.finished = 0
         #: Messages read from each reader; the values of the first unfinished execution so far.
         self._came = [0] * len(readers)
@@ -53,7 +52,6 @@ class Results:
         self.unwanted: dict[int, set[int | None]] = {}
 
     def read_by(self, reads: Sequence[Callable[[], Any]]) -> None:
-        """Read the results through these functions, which return the same values."""
         self._reads = tuple(reads)
 
     def advance(self) -> bool:
@@ -142,7 +140,6 @@ class Results:
         self.finished += 1
 
     def take(self, index: int, output: int | None) -> Any:
-        """Take one output of a finished execution."""
         value = self._take(index, output or 0)
         assert value is not TAKEN, "a ref gives its result once"
         return value
@@ -172,6 +169,5 @@ class Results:
                 self._take(index, output or 0)
 
     def next_is_unwanted(self) -> bool:
-        """Whether the first unfinished execution has no refs left."""
         unwanted = self.unwanted.get(self.finished)
         return unwanted is not None and (None in unwanted or len(unwanted) == len(self._picks))

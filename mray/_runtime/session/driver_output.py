@@ -37,7 +37,6 @@ _CYAN, _GREEN, _PLAIN = "\x1b[36m", "\x1b[32m", "\x1b[0m"
 
 _HINT = " (Equal lines of several workers are printed once. Set RAY_DEDUP_LOGS=0 or MRAY_DEDUP_LOGS=0 to see all of them.)"
 
-#: pid, stream, name, text
 _Output = tuple[int, int, str, str]
 
 
