@@ -1,8 +1,7 @@
 """Where the processes of a session begin: node, zygote, workers with their own interpreter, package builders.
 
-The driver starts one fresh interpreter, which immediately forks the zygote, so that both import concurrently, and then is the node. This
-file stands above the runtime to pass the zygote the main function of workers, which wires the runtime with the graphs; that is loaded by
-name, since the node must not import it.
+The driver starts one fresh interpreter, which immediately forks the zygote, so that both import concurrently, and then is the node. The
+node must not import the graphs, so the zygote loads the main function of workers, which wires them with the runtime, by name.
 
 ::
 

@@ -1,9 +1,8 @@
 """Errors that one thread raises in another: `PyThreadState_SetAsyncExc`, as stopit, func_timeout and time limits of servers call it.
 
-Python raises such an error at the next byte code of the other thread where it checks for signals. In the middle of mray's own code it
-would tear apart what belongs together, like a signal handler (`mray._ipc.interrupts`). So while a session lives, the function of
-`ctypes.pythonapi` calls mray's: the raising thread waits until the other one may be cut, usually micro- or milliseconds, and raises
-then.
+Like a signal handler (`mray._ipc.interrupts`), such an error would cut mray's code at any byte code. So while a session lives, the
+function of `ctypes.pythonapi` calls mray's: the raising thread waits until the other one may be cut, usually micro- or milliseconds, and
+raises then.
 
     the thread that raises                     the other thread
     ----------------------                     ----------------
@@ -11,6 +10,8 @@ then.
                      ────────────────────────▶ runs user code, sleeps in mray's, or is about to begin a function of mray's
     reads once more: the same frame? raises, without letting the other thread run in between
     wakes it, if it sleeps
+
+Calls of the C function by other means (an extension module, another `ctypes.PyDLL`) raise immediately.
 
 Note [no call in between]
 -------------------------
@@ -21,8 +22,6 @@ collector would run finalizers in between (`mray._common.uncollected`).
 
 Rejected: a lock or a flag around what must not be cut (two calls in each function, and a forgotten one is cut); a trace function that
 raises in the waiting thread (a thread cannot have another one traced before Python 3.12).
-
-Calls of the C function by other means (an extension module, another `ctypes.PyDLL`) raise immediately.
 """
 
 from __future__ import annotations

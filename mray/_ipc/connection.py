@@ -1,17 +1,15 @@
 """Connections: framed messages over a unix stream socket between two processes of a session.
 
-The thread that reads for the reactor reads; any thread writes. A frame is a little-endian u32 length and the ``marshal`` of the message
-tuple: builtin values only, so decoding one runs no user code.
+The reactor's reading thread reads; any thread writes. A frame is a little-endian u32 length and the ``marshal`` of the message tuple:
+builtin values only, so decoding one runs no user code.
 
-`post` queues and `flush` sends, so that many small messages share a system call. Bytes that the kernel does not accept stay queued until
-the socket is writable; a slow reader never blocks the writer's thread.
-
-Two processes that are both awake may have a ring pair beside the socket (`mray._ipc.ring_pair`): small messages then need no system
-call. The path of a message is chosen when it is flushed.
+`post` queues and `flush` sends, so that many small messages share a system call. A slow reader never blocks the writer's thread: bytes
+that the kernel does not accept stay queued until the socket is writable. Two processes that are both awake may have a ring pair beside
+the socket (`mray._ipc.ring_pair`), through which small messages need no system call; the path is chosen when a message is flushed.
 
 The peer's user id is checked before a byte is read. A connection that ends, by a hang-up or an invalid frame, calls `on_hangup` exactly
-once, in the reading thread. An invalid frame is logged here and reported to the peer (PROTOCOL_ERROR); so is an exception of this
-process while it handles a message (FAULT, see `mray._ipc.faults`). `refused` then says at both ends why no further answer comes.
+once, in the reading thread. An invalid frame is reported to the peer (PROTOCOL_ERROR), and so is an exception of this process while it
+handles a message (FAULT, see `mray._ipc.faults`); `refused` then says at both ends why no further answer comes.
 
 Note [dispatch and the collector]
 ---------------------------------
@@ -395,7 +393,7 @@ class SocketConnection(Connection):
         return True
 
     def take_ring(self, name: str, table: SessionTable, row: int, of_peer: int) -> bool:
-        """Take the ring pair that the peer (row `of_peer`) offered, and answer it. False if it cannot be mapped. Reading thread only.
+        """Take the ring pair that the peer (row `of_peer`) offered, and answer it. False if it cannot be used. Reading thread only.
 
         If both endpoints have offered one, the one of the lower row is taken.
         """

@@ -1,9 +1,9 @@
 """Signal handlers at a safe moment: Ctrl-C, and the handlers of user code.
 
-For the main thread of a driver and of a worker, where Ctrl-C cancels a task. A handler may call anything and raise between any two byte
-codes (a time limit; ``sys.exit`` at a SIGTERM). In the middle of mray's own code that would tear apart what belongs together: a message
-and its count, a lock, a reply that is received and not yet stored; later values would be wrong or never arrive. SIGTERM raises
-`SystemExit`, as on Ray: by default the process would end without the user's ``finally`` blocks and `atexit` hooks.
+For the main thread of a driver and of a worker, where Ctrl-C cancels a task. A handler may raise between any two byte codes (a time
+limit; ``sys.exit`` at a SIGTERM). In mray's own code that would tear apart what belongs together: a message and its count, a lock, a
+reply that is received and not yet stored. SIGTERM raises `SystemExit`, as on Ray, so that the user's ``finally`` blocks and `atexit`
+hooks run.
 
     signal ──▶ Python ──▶ Handler ──▶ InterruptGuard.came
                                         ├─ user code runs, or the thread sleeps on its behalf ──▶ call the user's handler now
@@ -17,13 +17,13 @@ So mray's code is never cut, at no cost to it, and a delayed handler runs before
 is installed (a debugger, coverage), only polling is left.
 
 A signal ends a sleep, but not one that is about to begin: it may arrive after the interpreter has checked for signals and before the
-kernel has put the thread to sleep, and ``_thread.interrupt_main`` sends none at all. The handler would then wait for whatever else ends
-the sleep. So the main thread of a driver wakes up each second. Idle workers, of which there may be a thousand, do not: the process that
-cancels a task sends the signal until it has landed (`mray._runtime.client.cancelling`).
+kernel has put the thread to sleep, and ``_thread.interrupt_main`` sends none at all. So the main thread of a driver wakes up each
+second. Idle workers, of which there may be a thousand, do not: the process that cancels a task sends the signal until it has landed
+(`mray._runtime.client.cancelling`).
 
 Rejected: marking each stretch that must not be cut (two calls in every wait, and a forgotten stretch is cut); blocking signals (two
 system calls for each stretch, and Python receives the signal in any other thread); `signal.set_wakeup_fd` (a process has one, and it is
-the user's); raising in the user's frame after the function has returned (its value is lost, such as an item of a stream).
+the user's); raising in the user's frame after the function has returned (its value is lost).
 """
 
 from __future__ import annotations

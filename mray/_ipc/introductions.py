@@ -39,7 +39,7 @@ from mray._ipc.frames import decode_message
 from mray._ipc.interrupts import InterruptGuard
 from mray._ipc.limits import exhausted
 
-#: Stands for the node in the place of a process.
+#: Stands for the node instead of a process.
 NODE = ""
 #: The name of its listener, in the session's directory.
 NODE_SOCKET = "node.sock"

@@ -1,7 +1,7 @@
 """The reactor: the one place where a process waits.
 
-Every process of a session has one. It watches sockets, the doorbell and timers with a single epoll. *The thread that waits is the thread
-that reads*, so that no call pays for a hand-over between threads.
+It watches sockets, the doorbell and timers with a single epoll. *The thread that waits is the thread that reads*, so that no call pays
+for a hand-over between threads.
 
     thread that waits          other threads that wait         background reader
     -----------------          -----------------------         ---------------------------------
@@ -9,8 +9,8 @@ that reads*, so that no call pays for a hand-over between threads.
     polls, dispatches,         reader wakes those whose        waits: user code computes, yet peers
     checks its predicate       predicate holds                 need answers
 
-The right to read is a lock. A thread that leaves `wait_until` passes it to another waiter, if there is one. The node uses none of this:
-it has one thread and calls `run_once` in a loop. One field says which thread reads, another whether it may sleep long:
+A thread that leaves `wait_until` passes the right to read to another waiter, if there is one. The node uses none of this: it has one
+thread and calls `run_once` in a loop. One field says which thread reads, another whether it may sleep long:
 
     reader       asleep   in the session's table   the background reader
     ----------   ------   ----------------------   -----------------------------------------------------------------------------
@@ -22,11 +22,11 @@ it has one thread and calls `run_once` in a loop. One field says which thread re
 
 While a callback waits (`then`) the table says PARKED; while event loops sleep in their own selectors it says DOZING instead of AWAKE.
 
-Some busy connections have rings in shared memory beside their sockets (`mray._ipc.ring_pair`). A thread that spins polls these first and
-the kernel now and then; a thread about to sleep announces that, then polls them once more.
+Busy connections may have rings beside their sockets (`mray._ipc.ring_pair`). A spinning thread polls these first and the kernel now and
+then; a thread about to sleep announces that, then polls them once more.
 
-Callbacks run in the reading thread, one at a time. A callback must not wait, unless it was deferred. Finalizers (``__del__``) may run
-between any two byte codes of any thread, so they must take no locks: they call `defer`.
+Callbacks run in the reading thread, one at a time, and must not wait unless they were deferred. Finalizers may run between any two byte
+codes of any thread, so they take no locks and call `defer`.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Reactor:
         self._acceptors: list[Acceptor] = []
 
     def join_table(self, table: SessionTable, row: int) -> None:
-        """Publish in this row of the table, from now on, whether the process sleeps."""
+        """Publish in this row of the table whether the process sleeps."""
         self.table = table
         self.row = row
         self._state_index = row * ROW_WORDS + STATE

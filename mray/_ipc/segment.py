@@ -316,7 +316,7 @@ def _wrong_place() -> OSError | None:
 
 
 def for_what(error: OSError | ObjectStoreFullError, what: str) -> Exception:
-    """An error of creating shared memory that names its purpose; raise it from None, in the place of the original."""
+    """An error of creating shared memory that names its purpose; raise it from None instead of the original."""
     if isinstance(error, ObjectStoreFullError):
         return ObjectStoreFullError(f"{what}: {error}")
     return type(error)(error.errno, f"{what}: {error.strerror}")

@@ -58,7 +58,7 @@ class SemaphoreDoorbell(Doorbell):
 
 
 class Relay:
-    """Calls `wake` whenever another process posts a semaphore, in a thread of its own, until `end`."""
+    """Calls `wake` in a separate thread whenever another process posts a semaphore, until `end`."""
 
     def __init__(self, name: str, wake: Callable[[], None]) -> None:
         """Raises FileNotFoundError when there is no semaphore of this name."""

@@ -108,7 +108,7 @@ class WaitingPlace(Protocol):
         """A descriptor that is readable when the process has something to read, for event loops to watch."""
 
     def sleep_outside(self, sleeps: bool) -> None:
-        """An event loop's selector watches `fileno` from now on (or no more) and may sleep."""
+        """Record whether an event loop's selector watches `fileno` and may sleep: peers must then ring."""
 
     def forget(self, fd: int) -> None:
         """Stop watching a descriptor, before it is closed; safe when it is not watched."""

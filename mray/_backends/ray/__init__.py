@@ -10,10 +10,9 @@
 Only this package imports ray. A `mray.ObjectRef` wraps a ``ray.ObjectRef`` and pickles as that, so that Ray counts it in values and
 closures; top-level arguments are passed as Ray's refs, which Ray resolves. The same holds for handles of actors.
 
-Ray runs a *wrapper* of the user's function or class, which carries the user's code as bytes: a worker unpickles those only after it has
-checked that mray is installed in the same version, and has installed its backend. Wrappers are pickled by value, under the user's names,
-which Ray shows. An exception that user code raises is unchanged, so that Ray's ``retry_exceptions`` matches it; Ray's own errors are
-translated where they reach the user (`errors`).
+Ray runs a *wrapper* of the user's function or class, pickled by value under the user's name. It carries the user's code as bytes, which
+a worker unpickles only after it has checked mray's version and installed its backend. Exceptions of user code are unchanged, so that
+Ray's ``retry_exceptions`` matches them; Ray's own errors are translated where they reach the user (`errors`).
 
 ======================  ===================================================================================================
 wrapper                 a function or class that Ray runs instead of the user's, and under its name

@@ -1,16 +1,16 @@
 """A session of mray inside a worker of Ray: "Ray between machines, mray within".
 
 In a worker of Ray, after ``mray.init(address="local")``. Until ``mray.shutdown()`` or the end of the process, everything that the worker
-creates belongs to the session within: tasks, actors, objects, graphs; they live on this machine, and end with the worker, however it
-ends. Objects of the cluster remain usable: its refs can be got, waited for and awaited, its actors called and killed.
+creates belongs to the session within, lives on this machine, and ends with the worker. Objects of the cluster remain usable: its refs
+can be got, waited for and awaited, its actors called and killed.
 
 ::
 
     cluster ─── refs, handles, values ───▶ worker of Ray ═══ NativeWithin ═══▶ workers of the session within
                                              RayBackend (outer)
 
-Refs and handles do not cross: the processes of the session within know no cluster, and the cluster cannot reach them. A program that
-tries gets an error that says to pass the value. It is a separate backend, so that other sessions do not pay for it.
+Refs and handles do not cross, since the processes of the session within know no cluster, and the cluster cannot reach them: the error
+says to pass the value.
 
 tests/engines/cluster/test_example.py runs it on both machines of a cluster, tests/api/test_session_within.py in one.
 """

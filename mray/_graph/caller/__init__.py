@@ -6,7 +6,7 @@
     other processes ----> GraphCopy -----> their own CompiledGraph, with channels to the same actors (`copies`)
 
 `executions.Executions` has the state, counters, results, channel endpoints and the lock that guards them; `compiled.CompiledGraph` adds
-the rest of what users see. Claims (refs and futures) only store whether they are done.
+the rest of what users see.
 
     execution      one input on its way through the graph, by number: submitted, in flight until its results have arrived, then finished
     result         one output of one execution: a value, or a `Failed`
@@ -18,7 +18,7 @@ the rest of what users see. Claims (refs and futures) only store whether they ar
     loop watcher   watches the doorbells of the process for one event loop
     owner          the process that compiled a graph; other processes receive a `GraphHandle` of it
     copy           the graph in another process that executes it, with its own channels
-    liveness       whether all actors live; the kernel is asked before a result in device memory is read
+    liveness       whether all actors live
 
 Rejected: a thread that reads results and completes futures (a hand-over costs more than the round trip); composing `CompiledGraph` with
 an object for the executions instead of a base class (one more call on the path of `execute` and `get`).

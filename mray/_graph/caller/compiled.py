@@ -119,15 +119,15 @@ class CompiledGraph(Executions, Depicted):
 
         By the source that a channel carries: messages ``written`` and ``waiting``; for values too large for a ring's entry the number of
         ``slots``, those ``in_use`` by values still held, their ``bytes``, slots ``given_away`` to values that were held long, values
-        ``passed_on`` without a copy and those ``on_loan``. Asks the actors; an actor that computes for more than a second is left out.
+        ``passed_on`` without a copy and those ``on_loan``. An actor that computes for more than a second is left out.
 
         ``steps`` are keyed by their number in pictures and ``edges`` by the index of their channel: an edge has the messages ``written``
         and ``occupancy``, the share of its ring taken by waiting messages. The latest `profile` (of the given ``seconds``) adds, in
         seconds: ``compute_p50`` and ``compute_p99`` of steps; ``wait_...`` of steps and edges for the next value; and of edges
         ``room_...`` (the writer's wait), ``serialize_...``, ``transfer_...`` and ``deserialize_...``, with the ``bytes`` of their
         messages; under ``endpoints`` the share of the time in which each was ``busy``; ``bottleneck``, the step that delays the others,
-        as the schedule calls it (``"[2] slow"``), ``"the caller"`` or None, and ``why`` it is that one; ``count`` is the number of
-        executions and messages in the profile.
+        as the schedule calls it (``"[2] slow"``), ``"the caller"`` or None, and ``why``; ``count`` is the number of executions and
+        messages in the profile.
         """
         counts = self.counts()
         by_channel = counters(self.participants, self.writers)

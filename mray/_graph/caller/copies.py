@@ -7,14 +7,14 @@
     afterwards: straight to the actors                                                                   steps and constants
          ◀─────────────────── ENDED, or the owner's death      the copy ends
 
-A graph crosses processes inside arguments and values, like handles of actors. To the actors and to its process a copy is a graph like
-any other, with its limits, errors and reports. It is created at the first execution, released with the last handle in its process, and
-ends with the owner's graph: executing it and waiting for it then raise RayChannelError.
+A graph crosses processes inside arguments and values, like handles of actors. A copy is a graph like any other, with its limits, errors
+and reports. It is released with the last handle in its process, and ends with the owner's graph: executing it and waiting for it then
+raise RayChannelError.
 
-An actor's reading thread receives ATTACH, and a separate thread creates the program: no main thread is involved, since that one might be
-the one that waits. The executions of one process stay in order at every actor. Those of several processes interleave in any order, also
-where an actor waits in the middle of an execution. So graphs are not copied if their actors do something together, or use devices that
-were tested between the original processes only (`why_not`).
+An actor's reading thread receives ATTACH, and a separate thread creates the program, since the main thread might be the one that waits.
+The executions of one process stay in order at every actor; those of several processes interleave in any order, even in the middle of an
+execution. So graphs are not copied if their actors do something together, or use devices that were tested between the original processes
+only (`why_not`).
 
 Rejected: sending executions through the owner, which is much slower and needs an order between two paths.
 """

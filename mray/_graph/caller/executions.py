@@ -3,11 +3,10 @@
     execute: value -> input channel -> actors ... -> output channels -> fetch
 
 `execute` does not wait for results: up to a limit of executions are in flight, and one more is refused, or waits. Results arrive in the
-order of execution; `fetch` out of order keeps earlier results until they are taken. Finalizers record dropped refs, whose results are
-discarded on arrival.
+order of execution; `fetch` out of order keeps earlier results until they are taken.
 
 Any thread may call, and coroutines of any event loop (`mray._graph.caller.future`). One lock guards the counters and the state; no
-thread sleeps while holding it.
+thread sleeps while holding it. Finalizers only record dropped refs.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Asking the kernel whether all actors live before a result is read, so that no result computed after a death reaches the caller.
 
-In the process that compiled a graph with tensors that stay on devices or travel through NCCL. A stream that waits for work queued by
-another process continues when that process dies, over memory that was never written; results computed from it may arrive before the
-report of the death. So the kernel is asked before each read, with one system call for each actor. A result that arrived while all lived
-is sound on the host; a device tensor whose producer dies before its kernels have ended has undefined contents. Later results are not
-read; the report of the death ends the graph.
+In the process that compiled a graph with tensors that stay on devices or travel through NCCL. A stream that waits for another process's
+work continues when that process dies, over memory that was never written; results computed from it may arrive before the report of the
+death, which ends the graph. So the kernel is asked before each read, with one system call for each actor. A result that arrived while
+all lived is sound on the host; a device tensor whose producer dies before its kernels have ended has undefined contents.
 
 A pidfd is too late: it becomes readable after the last thread has ended and the process has closed its files, including the device. The
 first resource that a dying thread releases is its address space, so a process whose first thread has none has begun to die.

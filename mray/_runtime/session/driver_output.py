@@ -4,9 +4,8 @@ In the driver. The reading thread queues lines and one thread prints them, so th
 that arrive faster than they are printed are counted, and remain in the log files.
 
 On a terminal and in a notebook each line gets the name and pid of its worker, in Ray's colours, and equal lines of several workers are
-printed once, with a count of repetitions a few seconds later, or when the session ends. Every line that differs is printed; Ray regards
-lines that differ only in words with digits as equal. Elsewhere a program reads the lines, so each is printed as written. Settings turn
-either on or off.
+printed once, with a count of repetitions later. (Ray also regards lines as equal that differ only in words with digits.) Elsewhere a
+program reads the lines, so each is printed as written. Settings turn either on or off.
 """
 
 from __future__ import annotations
