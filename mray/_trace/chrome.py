@@ -124,7 +124,7 @@ class Message(NamedTuple):
 
     @property
     def left(self) -> int:
-        """When it left, at the latest: a reader may begin while the writer still rings others."""
+        """The latest time of its departure: a reader may begin while the writer still rings others."""
         write, read = self.write[1], self.read[1]
         return max(write.begin, min(write.end, read.begin))
 
@@ -204,7 +204,7 @@ class _Builder:
         )
 
     def _messages(self) -> None:
-        """An arrow and the time on its way for every message whose write and read were recorded."""
+        """An arrow and the transfer time for every message whose ends were recorded."""
         for message in messages(self._trace.recordings):
             key, (writer, write), (reader, read) = message.key, message.write, message.read
             self._arrow(key, "message", (writer, write, message.left), (reader, read, max(read.begin, message.left)))

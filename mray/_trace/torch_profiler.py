@@ -17,7 +17,7 @@ from mray._trace.span import clock
 
 #: The folder of traces, in the working directory of the process that compiled the graph.
 FOLDER = "compiled_graph_torch_profiles"
-#: The name of such an event ends with the clock's value at that time: times in torch's traces have another origin.
+#: Such an event's name ends with the clock's value: times in torch's traces have another origin.
 _MARK = "mray clock "
 #: The number of marks: each is a little late, the first one most.
 MARKS = 5

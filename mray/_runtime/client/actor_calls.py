@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mray._runtime.connections.endpoint import Endpoint
     from mray._runtime.objects.borrowing import Borrowing
 
-#: The longest wait, in seconds, for the node's report about an actor's process that is known to have exited.
+#: Seconds to wait for the node's report about an actor's exited process.
 _REPORT_SECONDS = 10.0
 
 
@@ -44,9 +44,9 @@ class ActorCaller:
         #: Whether `native` must check a call before it is submitted.
         self.needs_check = False
         self.class_name = ""
-        #: The constructor's arguments, in the process that created the actor: every restart needs them.
+        #: In the process that created the actor: the constructor's arguments, for restarts.
         self.pins: Any = None
-        #: Whether the actor ends with this process, which created it.
+        #: Whether the actor ends with this process.
         self.owned = False
         #: Called after each change of its state.
         self.watchers: list[Callable[[], None]] = []
@@ -59,7 +59,6 @@ class ActorCaller:
 
     # ------------------------------------------------------------------------------------ events
     def learn(self, options: Mapping[str, Any], is_async: bool) -> None:
-        """Set the fields that follow from the actor's options."""
         self.max_task_retries = options.get("max_task_retries") or 0
         self.actor.most_pending = max(options.get("max_pending_calls") or 0, 0)
         self.actor.unordered = runs_out_of_order(is_async, options)
@@ -93,7 +92,6 @@ class ActorCaller:
         """Do nothing: an actor's calls do not wait for replies."""
 
     def attempt_failed(self, call: Call) -> None:
-        """Send a call again: its method raised an error that is to be retried."""
         self._follow(self.actor.attempt_failed(call))
 
     def cancel(self, call: Call) -> bool:
@@ -164,7 +162,7 @@ class ActorCaller:
 
     # ------------------------------------------------------------------------------------ questions
     def error(self, doing: str = "") -> BaseException:
-        """The error for calls to a dead actor; `doing` is a sentence about what it was doing."""
+        """The error for calls to a dead actor; `doing` is a sentence for its text."""
         return actor_error(self.actor_id, self.class_name, self.actor.cause, doing=doing)
 
     def connection_of(self, _call: Call) -> Connection | None:
@@ -195,7 +193,6 @@ class ActorState:
     __slots__ = ("_caller", "_doing", "_states")
 
     def __init__(self, caller: ActorCaller, *states: str, doing: str = "") -> None:
-        """`doing` is a sentence for the text of the error."""
         self._caller = caller
         self._states = states
         self._doing = doing
@@ -254,7 +251,7 @@ class ActorCallers(Part, dict[bytes, ActorCaller]):
         return caller
 
     def forget(self, actor_id: bytes) -> None:
-        """Drop the queue of an actor that is dead or was never subscribed to; the caller holds no handle of it."""
+        """Drop the queue of an actor that is dead or unknown, and of which the caller holds no handle."""
         caller = self.get(actor_id)
         if caller is not None and caller.actor.state in (DEAD, UNKNOWN) and not caller.actor.queue and not caller.watchers:
             del self[actor_id]
@@ -273,7 +270,7 @@ class ActorCallers(Part, dict[bytes, ActorCaller]):
         return any(caller.owned and caller.actor.state not in (DEAD, UNKNOWN) for caller in tuple(self.values()))
 
     def end_of_process(self, actor_id: bytes, class_name: str, process: str) -> BaseException | None:
-        """The error for an actor's process that has exited; None if the actor continues in another one. Takes the lock."""
+        """The error of an actor's exited process; None if the actor continues in another one. Takes the lock."""
         client = self.client
         with client.lock:
             caller = self.of(actor_id)
@@ -289,7 +286,7 @@ class ActorCallers(Part, dict[bytes, ActorCaller]):
             caller.on_state(state, process, incarnation, None if cause is None else Cause(*cause))
 
     def connection_ended(self, connection: Connection, error: Exception | None, unread: bool) -> None:
-        """Fail the queues of actors at the other end of a broken connection whose process lives."""
+        """Fail the queues of actors over a broken connection whose process lives."""
         if error is not None and (unread or self.client.fatal is None):
             for caller in list(self.values()):
                 if caller.actor.link is connection:

@@ -32,7 +32,7 @@ class Arguments:
     def __init__(self, owner: Owner, borrowing: Borrowing) -> None:
         self._owner = owner
         self._borrowing = borrowing
-        #: Calls that wait for arguments, and may be in no queue.
+        #: Calls that wait for arguments.
         self.waiting: Ordered[Call] = Ordered()
 
     def pack(self, call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None, of: Any, method: ActorMethodSpec | None = None) -> None:

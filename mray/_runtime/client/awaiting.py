@@ -27,14 +27,12 @@ if TYPE_CHECKING:
     from mray._api.object_ref import ObjectRef
     from mray._runtime.client.client import Client
 
-#: After this many fruitless polls, because another thread reads, a loop stops watching for `VAIN_SECONDS`.
+#: Polls in vain, because another thread reads, after which a loop stops watching for `VAIN_SECONDS`.
 MOST_VAIN = 20
 VAIN_SECONDS = 1e-3
 
 
 class _Waiter:
-    """A future of a value; called when the value arrives."""
-
     __slots__ = ("_arrived", "entry", "future", "ref")
 
     def __init__(self, arrived: Callable[[_Waiter], None], future: asyncio.Future[Any], ref: ObjectRef) -> None:
@@ -56,7 +54,7 @@ class AwaitedRefs:
         self._entry = client.entry
         self._reactor = client.reactor
         self._loop = weakref.ref(loop)
-        #: Futures whose values have arrived and that are not set yet; and whether the loop has been woken for them.
+        #: Unset futures whose values have arrived; and whether the loop has been woken for them.
         self._arrivals: deque[_Waiter] = deque()
         self._told = False
         #: The number of waiting futures.
@@ -66,7 +64,7 @@ class AwaitedRefs:
         self._vain = 0
         #: Whether the reactor was notified that the loop may sleep there.
         self._outside = False
-        #: Whether this thread is reading for the loop, and will set the futures itself.
+        #: Whether this thread is reading, and will set the futures itself.
         self._looks = False
         self._flushes = False
         self._spin = LoopSpin(lambda: self._count, self._look_awake, lambda: self._may_sleep(True))
@@ -137,7 +135,7 @@ class AwaitedRefs:
 
     # ------------------------------------------------------------------------------------ arriving
     def _arrived(self, waiter: _Waiter) -> None:
-        """Queue a waiter whose value has arrived, and wake the loop. In the reading thread, with the client's lock."""
+        """Queue a waiter and wake the loop. In the reading thread, with the client's lock."""
         self._arrivals.append(waiter)
         loop = self._loop()
         if self._told or loop is None:
@@ -160,7 +158,7 @@ class AwaitedRefs:
                 self._settle_or_wait(waiter, loop)
 
     def _settle_or_wait(self, waiter: _Waiter, loop: asyncio.AbstractEventLoop) -> None:
-        """Set the future, or wait again if the value was lost meanwhile and is being recomputed."""
+        """Set the future, or wait again if the value was lost and is being recomputed."""
         ref, entry = waiter.ref, waiter.entry
         if (type(entry) is not self._entry or entry.form in (None, m.SEGMENT)) and self._wait(waiter, loop):
             return

@@ -13,14 +13,13 @@ class Running:
 
     def __init__(self, task_id: bytes, name: str, function_name: str | None) -> None:
         self.task_id = task_id
-        #: The caller's name for it, or the function's name.
         self.name = name
-        #: The module and qualified name of the function or method; None until it has been looked up.
+        #: Module and qualified name of the function; None until it has been looked up.
         self.function_name = function_name
         self.canceled = False
-        #: Arguments with tensors that streams still wait for, which may be lost with their holders (`mray._gpu.tensor_transport`).
+        #: Arguments whose tensors may still be lost with their holders (`mray._gpu.tensor_transport`).
         self.awaited: Sequence[Any] = ()
-        #: The exception that replaces the result or error of user code that has called `exit_actor`.
+        #: The exception that replaces the result or error after `exit_actor`.
         self.final_error: BaseException | None = None
 
 
@@ -28,7 +27,6 @@ class CallContext:
     """The running task and its resources; read by `Backend.context` in any thread of the worker."""
 
     def __init__(self) -> None:
-        #: The call on the main thread.
         self.running: Running | None = None
         self.actor_id: bytes | None = None
         self.actor_name: str | None = None
@@ -41,7 +39,7 @@ class CallContext:
         self.runtime_env: dict[str, Any] = {}
         self.max_task_retries = 0
         self.namespace = ""
-        #: The placement group, whether children inherit it, the group's bundles. The same object as long as the placement does not change.
+        #: The placement group, whether children inherit it, its bundles. The same object while the placement does not change.
         self.placement: tuple[bytes, bool, list[dict[str, float]]] | None = None
 
     @property

@@ -38,26 +38,26 @@ class Call:
     form = 0
     payload: Any = b""
     refs: list[tuple[bytes, str]] | None = None
-    #: Top-level refs among the arguments; and the position of each: the index of a positional argument, the name of a keyword.
+    #: Refs among the arguments; and the position of each: an index, or the name of a keyword.
     arguments: list[ObjectRef] | None = None
     places: Sequence[int | str] = ()
     pins: Any = None
     #: Keeps the actor alive until the call is answered.
     handle: Any = None
-    #: The entry of arguments that are so large that they lie in a segment.
+    #: The entry of arguments that lie in a segment.
     keep: Entry | None = None
     options: dict[str, Any] | None = None
     #: The number of arguments whose values are pending.
     waiting = 0
     #: The task that made the call, None in a driver.
     parent: bytes | None = None
-    #: Retries left, after system failures or retried application errors; `CANCELLED` after a cancellation.
+    #: Retries left; `CANCELLED` after a cancellation.
     retries = 0
-    #: Whether it was sent before, to a process that has died or has failed it.
+    #: Whether it was sent before, in an earlier attempt.
     was_sent = False
     memory_kills = 0
     name = ""
-    #: The queue (of an actor, of a scheduling class) that the call belongs to.
+    #: The queue that the call belongs to: an `ActorCaller` or a `TaskPool`.
     source: Any = None
     lease: Any = None
 
@@ -81,7 +81,7 @@ class Call:
             # None: it is being recomputed. The worker finds no segment, and asks the owner.
             form = SEGMENT if entry.form is None else entry.form
             if form in (SEGMENT, TENSORS):
-                # Views of it may outlive the call: the worker borrows the object.
+                # The worker borrows the object, because views of it may outlive the call.
                 values.append((place, form, entry.payload, ref._id, export(ref)))
             else:
                 if form == FAILED:
@@ -145,7 +145,7 @@ class Call:
         }
 
     def send(self, client: Endpoint, connection: Connection, message: Message) -> bool:
-        """Send the call's message; if it has a value that messages cannot carry, only this call fails. Client's lock held."""
+        """Send the call's message, or fail the call if messages cannot carry one of its values. Client's lock held."""
         try:
             client.send_call(connection, message)
         except ValueError as error:

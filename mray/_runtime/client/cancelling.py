@@ -104,7 +104,7 @@ class Cancelling:
                 connection.send((m.CANCEL, call.task_id, force, recursive))
 
     def cancel_children(self, task_id: bytes, again: bool = True) -> None:
-        """Cancel every unanswered call of this task; one that was cancelled before only if `again`."""
+        """Cancel every unanswered call of this task; cancelled ones only if `again`."""
         for call in [call for call in self._outstanding() if call.parent == task_id]:
             if again or call.retries != CANCELLED:
                 self.cancel_call(call, False, True)
@@ -143,7 +143,7 @@ class Interrupts:
         self._process = process
         #: Held while a signal is sent, and while names are dropped.
         self._lock = threading.Lock()
-        #: Tasks that were cancelled since the running one began, and those cancelled before that; whether with their children.
+        #: Tasks cancelled since the running one began, and before that; whether with their children.
         self._named: dict[bytes, bool] = {}
         self._before: dict[bytes, bool] = {}
         #: Whether there are any.

@@ -140,9 +140,9 @@ class Client(Endpoint):
         self.hang_up()
 
 
-#: The clients of this process: the current one, and those of ended sessions that are still referenced.
+#: The clients of this process, including those of ended sessions that are still referenced.
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
-#: Clients whose descriptors the program has closed. They are never closed or collected: the numbers may denote other files now.
+#: Clients whose descriptors the program has closed, never closed or collected: the numbers may denote other files now.
 _torn: list[Client] = []
 
 

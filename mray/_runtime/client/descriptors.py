@@ -30,11 +30,10 @@ from mray.exceptions import RaySystemError
 if TYPE_CHECKING:
     from mray._runtime.connections.endpoint import Endpoint
 
-#: The prefixes of keys.
 DOORBELL = "doorbell "
 ONE_BY_ONE = "one by one "
 SEMAPHORE = "semaphore "
-#: Room for the frame that comes with a descriptor, or instead of it.
+#: Room for the frame with a descriptor, or instead of it.
 _ANSWER_BYTES = 4096
 _HEADER_BYTES = 4
 
@@ -75,7 +74,7 @@ class Descriptors:
         raise ConnectionResetError(f"process {process} ended before it gave a descriptor")
 
     def ask_of(self, process: str) -> Ask:
-        """A function that gets segments from the process that offers them, this one included."""
+        """A function that gets segments from the process that offers them."""
         if process == self._client.process:
             return lambda name: os.dup(offered(name).fd)
         return lambda name: self.fetch(process, name)[0]

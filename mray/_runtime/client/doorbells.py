@@ -25,7 +25,7 @@ class Doorbells(Part, ABC):
 
     @abstractmethod
     def ask_of(self, process: str) -> Ask:
-        """A function that gets segments from the process that offers them, this one included."""
+        """A function that gets segments from the process that offers them."""
 
     @abstractmethod
     def group(self, ring: str, doorbells: Sequence[Doorbell]) -> GroupDoorbell | None:

@@ -17,7 +17,6 @@ from mray._objects.remote_error import OURS, is_cancelled, text_of
 #: The most records, and their most bytes.
 MOST = 1000
 MOST_BYTES = 1 << 20
-#: Characters of a text that are stored.
 LONGEST = 10_000
 
 _TYPES: tuple[tuple[type[BaseException], str], ...] = (
@@ -47,21 +46,20 @@ class FailedCall(Record):
     func_or_class_name: str
     #: The task that made it; empty for none.
     parent: bytes
-    #: The process that made the call, where its queue knows it.
+    #: The process that made the call.
     owner: str
     #: The process that ran it; empty for none.
     process: str
     required_resources: dict[str, float]
-    #: Ray's name of the error.
     error_type: str
     error_message: str
 
 
-#: Ray's texts: before an error of user code, and for a worker whose code has raised SystemExit.
+#: Ray's texts, for errors of user code and for SystemExit in a worker.
 USERS = "User exception:\n"
 _EXITS = "Worker exits with an exit code {}."
 _RAISED = "raised SystemExit("
-#: Lines before the reason of an actor's death, which repeat the columns of the row.
+#: Lines that repeat the columns of the row.
 _HEADER = re.compile(rf"{re.escape(exceptions.ActorDiedError.BASE_ERROR_MSG)}\n(?:\t.*\n)*")
 
 

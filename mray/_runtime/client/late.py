@@ -12,7 +12,7 @@ from mray._runtime.client.calls import Call
 from mray._runtime.connections.endpoint import Endpoint
 from mray.exceptions import RayError
 
-#: Shorter waits, in seconds, are polls, and get no reason; the longest wait for the node's answer.
+#: Seconds below which no reason is given; seconds to wait for the node's answer.
 LEAST, PATIENCE = 0.1, 1.0
 _MOST_NAMED = 5
 _QUEUED = "is queued"

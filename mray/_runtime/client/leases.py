@@ -95,7 +95,6 @@ class TaskPool:
             self.submit(call)
 
     def replied(self, call: Call) -> None:
-        """Push the next task to the worker of a finished one."""
         lease: Lease = call.lease
         if call.entry is None or call.entry.form == m.SEGMENT:
             remember(call)
@@ -104,7 +103,6 @@ class TaskPool:
             lease.link.flush()
 
     def attempt_failed(self, call: Call) -> None:
-        """Queue a task again, whose function raised an error that is to be retried."""
         lease: Lease = call.lease
         self.follow(self.tasks.attempt_failed(lease, call, self._clock()))
         lease.link.flush()
@@ -294,7 +292,7 @@ class LeasePools(Part):
         self.arguments = arguments
         self._tell_refusal = tell_refusal
         self.clock, self.timed = clock
-        #: Weak, since every placement group has its own pools: a function's plan, a task, a request, a lease or a timer keeps a pool alive.
+        #: Weak, since every placement group has its own pools; plans, tasks, requests, leases and timers keep them alive.
         self._pools: weakref.WeakValueDictionary[Any, TaskPool] = weakref.WeakValueDictionary()
         #: By number, and by the lease's id.
         self.requests: dict[int, TaskPool] = {}
@@ -372,14 +370,14 @@ class LeasePools(Part):
 
     # ------------------------------------------------------------------------------------ connections
     def connection_ended(self, connection: Connection, error: Exception | None, unread: bool) -> None:
-        """Return the lease of a live worker that has read no message of a broken connection, and push its tasks elsewhere."""
+        """Return the lease of a live worker that has read nothing from a broken connection, and push its tasks elsewhere."""
         if unread and connection.peer.lease is not None:
             pool, lease = connection.peer.lease
             if not lease.lost:
                 pool.follow(pool.tasks.unread(lease, self.clock()))
 
     def worker_ended(self, end: Ended) -> None:
-        """End the leases of a worker that has exited, or whose connection broke; in the latter case the node kills it."""
+        """End the leases of a worker that has exited, or whose connection broke; the node then kills it."""
         for pool, lease in tuple(self.leases.values()):
             if lease.process != end.process or (end.error is not None and not lease.link.closed):
                 continue
@@ -404,7 +402,7 @@ class LeasePools(Part):
             yield call.task_id, partial(call.row, WAITS_FOR_ARGUMENTS, "")
 
     def give_back_idle(self) -> None:
-        """Return every idle lease (before free resources are listed), and cancel requests where no task waits."""
+        """Return every idle lease, and cancel requests for which no task waits."""
         for pool in self._pools.values():
             pool.follow(pool.tasks.called_in())
 

@@ -28,7 +28,7 @@ from mray._objects.ownership import Entry
 _LINGER = 0.05
 #: The most cached lists, of different threads.
 _MOST_KEPT = 4
-#: A call may ask for at most this share of its refs (one in `_FEW`): one that asks for more scans the list seldom.
+#: A list is long if a call asks for at most one in this many of its refs.
 _FEW = 16
 
 
@@ -65,7 +65,7 @@ class LongList:
         return len(self._arrived)
 
     def watch(self, more: Sequence[ObjectRef], own: type[Entry], lock: Any) -> bool:
-        """Count arrivals, of `more` refs too; False, without effect, unless all are distinct refs of this session."""
+        """Count arrivals, of `more` refs too; False, without effect, unless all refs are distinct and of this session."""
         added = [*more] if self.entries else [*self.refs, *more]
         new = [ref._entry for ref in added if ref.__class__ is ObjectRef]
         if len(new) != len(added) or {*map(type, new)} - {own} or len({*new}) != len(new) or not self.entries.keys().isdisjoint(new):
@@ -94,7 +94,7 @@ class LongList:
 
     # ---------------------------------------------------------------------------------- client's lock held
     def take(self, number: int) -> list[int]:
-        """The indices of the first `number` ready refs, or fewer. Values that were lost since they arrived are awaited again."""
+        """The indices of at most `number` ready refs. Values that were lost meanwhile are awaited again."""
         found: list[int] = []
         arrived, came = self._arrived, self._came
         while arrived and len(found) < number:
@@ -140,7 +140,7 @@ class LongLists:
         return any(kept.known(refs) == len(refs) for kept in self._kept)
 
     def find(self, refs: list[ObjectRef], own: type[Entry]) -> LongList | None:
-        """The list of these refs, watched, which the caller must `keep` or `end`; or None."""
+        """The watched list of these refs, which the caller must `keep` or `end`; or None."""
         for kept in tuple(self._kept):
             known = kept.known(refs)
             if not known or not self._take(kept):
@@ -181,7 +181,7 @@ class LongLists:
         return True
 
     def _look(self) -> None:
-        """Drop the lists that were not used since the last check. In the reading thread."""
+        """Drop unused lists. In the reading thread."""
         self._is_looking = False
         for kept in tuple(self._kept):
             if kept.is_fresh:

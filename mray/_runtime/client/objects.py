@@ -59,9 +59,9 @@ class Objects:
         self._cancelling = cancelling
         self._unhandled = unhandled
         self.long_lists = LongLists(client.lock, client.reactor.call_later)
-        #: Whether the first `get` that blocks warns that it holds up an event loop.
+        #: Whether the next blocking `get` warns that it blocks an event loop.
         self.warns = False
-        #: The refs that coroutines wait for, by event loop (`mray._runtime.client.awaiting`); and whether some thread always reads.
+        #: `AwaitedRefs` by event loop; and whether some thread always reads.
         self.awaited: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self.reads_always = self._client.reactor.reads_always
 
@@ -279,7 +279,7 @@ class Objects:
         return self._handled(ready), rest
 
     def _handled(self, ready: list[ObjectRef]) -> list[ObjectRef]:
-        """Mark the errors of these ready refs as seen by the caller, and return the refs."""
+        """Mark the errors of these refs as handled; returns the refs."""
         if self._unhandled.any:
             for ref in ready:
                 mark_handled(ref._entry)
@@ -288,7 +288,7 @@ class Objects:
     def _wait_among_strangers(
         self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None
     ) -> tuple[list[ObjectRef], list[ObjectRef]]:
-        """As `wait`, where some refs belong to no session or to an ended one: they are never ready."""
+        """As `wait`, where some refs belong to no session or an ended one, and are never ready."""
         are_known = [type(ref._entry) is self._client.entry for ref in refs]
         known = list(compress(refs, are_known))
         if len(known) < num_returns:
@@ -341,7 +341,7 @@ class Objects:
             cancel()
 
     def on_out_of_scope(self, ref: ObjectRef, callback: Callable[[bytes], None]) -> None:
-        """Call back with the object's id, from the reading thread and without the lock, once no process holds a ref of it."""
+        """Call back with the object's id, from the reading thread without the lock, once no process holds a ref of it."""
         self._borrowing.check(ref)
         entry = _entry_of(ref)
         if entry.owner is not None:

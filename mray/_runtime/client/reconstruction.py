@@ -80,7 +80,7 @@ class Recipe:
                 each.recipe = None
 
     def made_again(self, object_id: bytes) -> ObjectRef | None:
-        """A new ref of one of the values, which no ref holds, and which is being recomputed; None if that is impossible."""
+        """A new ref of an unreferenced value, which is being recomputed; None if that is impossible."""
         task_id, number = self._facts["task_id"], len(self._entries)
         for index in range(number):
             if return_id(task_id, index + 1) == object_id:

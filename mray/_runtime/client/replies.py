@@ -96,7 +96,7 @@ class Replies(Part):
             self._owner.segments.guard(payload)
 
     def complete(self, connection: Connection, pin: bytes, entry: Entry, form: int, payload: Any, refs: Any) -> None:
-        """Give an entry its value, from its producer, which has pinned the refs inside under the name `pin`. Client's lock held."""
+        """Complete an entry; its producer has pinned the refs inside under the name `pin`. Client's lock held."""
         if form == m.SEGMENT:
             entry.guard = self._owner.segments.guard(payload)
             connection.peer.freed.pop(payload[0], None)

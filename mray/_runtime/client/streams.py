@@ -76,7 +76,7 @@ class StreamReader:
         self.done = ObjectRef(task_id + FIRST, entry)
         self.stream = stream
         self._state = stream.state
-        #: The stream's items: entries, and plain values, which become entries when they are taken.
+        #: Entries, and plain values, which become entries when they are taken.
         self._items = stream.items
         #: Whether the producer may wait for an item to be taken.
         self._is_paced = stream.told_from > 0
@@ -97,11 +97,10 @@ class StreamReader:
             self._follow(self.stream.arrived(connection, first, items))
 
     def _ended(self, _done: Entry) -> None:
-        """End the stream: the reply has arrived, or never will."""
         self._follow(self.stream.ended())
 
     def drop(self) -> None:
-        """Stop the producer, because the generator that read the stream was released. Called by the reactor; takes the lock."""
+        """Stop the producer: the stream's generator was released. Called by the reactor; takes the lock."""
         with self._client.lock:
             instructions = self.stream.dropped()
             # POINT stream dropped
@@ -109,7 +108,7 @@ class StreamReader:
 
     # ------------------------------------------------------------------------------------ instructions (client's lock held)
     def store(self, number: int, items: Sequence[Result]) -> None:
-        """Make items available: plain values unchanged, and entries for values with memory or refs."""
+        """Make items available, as entries if they have memory or refs."""
         stored: list[Result | Entry] = []
         for item in items:
             form, payload, refs = item
@@ -133,7 +132,7 @@ class StreamReader:
         self.stream.link.send((kind, self._task_id, *fields))
 
     def tell(self, tell: do.TellTaken) -> None:
-        """Report the count of taken items to the producer, which may wait for it."""
+        """Report the count of taken items to the producer."""
         self.send(m.STREAM_TAKEN, tell.taken)
         self._client.count_alone(self.stream.link)
 

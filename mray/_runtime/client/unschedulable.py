@@ -29,6 +29,6 @@ class Unschedulable:
         logger.warning("%s Waiting for it raises this error.", text if text.endswith(".") else f"{text}.")
 
     def warn(self, text: str) -> None:
-        """Log a refusal of the node, which begins with a label; this process has already logged its own refusals."""
+        """Log a refusal of the node, which begins with a label, unlike this process's own, logged before."""
         if text.startswith(("task ", "actor ")) and m.GROUP_REMOVED not in text and m.NO_PROCESS not in text:
             self._announcements.say(lambda: self.report(f"The {text}"))

@@ -148,7 +148,7 @@ class Wakeups(Doorbells):
             relay.join()
 
     def process_ended(self, end: Ended) -> None:
-        """Release the doorbell of a dead process and the relays to it. Rings that it reads keep theirs until they are closed."""
+        """Release the doorbell and the relays of a dead process. Rings keep theirs until they are closed."""
         self._others.pop(end.process, None)
         for relay in self._relays.pop(end.process, ()):
             relay.end()

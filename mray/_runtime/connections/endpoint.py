@@ -51,7 +51,7 @@ from mray.exceptions import GetTimeoutError, RaySystemError
 
 #: Posts to a busy peer wait for further ones until this many bytes are queued.
 BATCH_BYTES = 4096
-#: Calls in faster succession than this are a burst, which is batched for this long, in seconds.
+#: Calls in faster succession, in seconds, are a burst, which is batched for this long.
 BURST_GAP = 50e-6
 BURST_SECONDS = 2e-3
 
@@ -98,7 +98,7 @@ class Endpoint:
         self.reactor.closed_descriptors.tell = self._torn
         self.resident = Resident()
         self.facts: dict[str, Any] = {}
-        #: The job that a driver brings to a session that it has not started (see `mray._runtime.node.jobs`).
+        #: The job of a driver in a session that it has not started (see `mray._runtime.node.jobs`).
         self.job_spec: dict[str, Any] | None = None
         self.node: Connection
         #: The error of every further operation, once the node is lost or the session is over.
@@ -116,7 +116,7 @@ class Endpoint:
         #: The class of this session's entries: other sessions have other classes.
         self.entry = entry
         self.count_alone = transport.count_alone
-        #: The times of the last posted call, and of the start of the batch that it belongs to.
+        #: The times of the last posted call, and of its batch's start.
         self._posted = 0.0
         self._burst = 0.0
         #: The reactor's count of waits when the last call followed a wait.
@@ -177,7 +177,7 @@ class Endpoint:
                     self._fail_node_message(message, error)
 
     def _fail_node_message(self, message: Message, error: Exception) -> None:
-        """Fail the request that an ANSWER was for; after a failure at any other message of the node this process cannot continue."""
+        """Fail the request that an ANSWER was for; other failures at messages of the node end this process's session."""
         if misfit(message):
             raise error
         failure = fault_error(f"The handler of {message_name(message[0])} from the node", error)
@@ -236,7 +236,7 @@ class Endpoint:
                 raise GetTimeoutError(f"the answer did not come within {timeout:g} s")
             return answer.result()
         finally:
-            # The error's traceback refers to this frame and its callers, whose handles a cycle would keep alive until a collection.
+            # Breaks a cycle through the error's traceback, which would keep the callers' handles alive.
             del answer
 
     def send_call(self, connection: Connection, message: Message) -> None:
@@ -266,12 +266,12 @@ class Endpoint:
         elif alone:
             self._burst = now
         elif now - self._burst > BURST_SECONDS:
-            # Many peers, each with a call or two: waking each of them for one call would cost more than the calls.
+            # Many peers, each with few calls, which waking them would outweigh.
             self._burst = now
             reactor.flush()
 
     def check(self) -> None:
-        """Raise the fatal error, if any. After the program has ended, threads other than the main one end here."""
+        """Raise the fatal error, if any. After the program's end, other threads than the main one end here."""
         if self.fatal is not None:
             if self.reactor.is_over:
                 self.reactor.end_thread()
@@ -279,7 +279,7 @@ class Endpoint:
 
     # ------------------------------------------------------------------------------------ ends
     def _on_peer_hangup(self, connection: Connection) -> None:
-        """End the connection to a driver or a worker that has hung up, or that this process has hung up on."""
+        """End the connection to a driver or worker after a hang-up of either side."""
         with self.lock:
             # POINT peer gone
             if self.peers.get(connection.process) is connection:
@@ -369,7 +369,7 @@ class Endpoint:
                 self.transport.leave()
             for part in reversed(self.parts):
                 part.left()
-            # A surviving node then reclaims this process's row of the table, and gives it to another process.
+            # Last: a surviving node then gives this process's row of the table to another process.
             node: Connection | None = getattr(self, "node", None)
             if node is not None:
                 node.close()

@@ -54,7 +54,7 @@ class Ends:
         self.followers: tuple[Callback, ...] = ()
 
     def of(self, process: str) -> Ended | None:
-        """The end of a process; None until the node has reported it, and for a process that ended before this one joined."""
+        """The end of a process; None until the node reports it, or if it was before this process joined."""
         record = self._ended.get(process)
         return None if record is None else Ended(process, Cause(*record[1:]), record[0])
 
@@ -76,7 +76,7 @@ class Ends:
             follow(end)
 
     def _forget(self, process: str, callback: Callback) -> None:
-        """Any thread, also a finalizer: the inner dict stays, though it may be empty, because `then` may be about to add to it."""
+        """Any thread, also a finalizer. An empty inner dict stays, because `then` may be about to add to it."""
         self._callbacks.get(process, {}).pop(callback, None)
 
     def tell(self, end: Ended) -> None:

@@ -45,7 +45,7 @@ class Answer:
                 raise self.error
             return self.value
         finally:
-            # The traceback refers to this frame and its callers, whose handles a cycle would keep alive until a collection.
+            # Breaks a cycle through the error's traceback, which would keep the callers' handles alive.
             del self
 
     def set(self, value: Any, error: BaseException | None = None) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mray._runtime.connections.dispatch import Handler
     from mray._runtime.connections.transport import Callbacks
 
-#: Further calls until a process offers a ring pair again to a peer that had no room for it.
+#: Calls after which a process offers a ring pair again to a peer without room for it.
 CALLS_AFTER_REFUSAL = 1024
 
 
@@ -104,7 +104,7 @@ class Sockets:
         }
 
     def count_alone(self, connection: SocketConnection) -> None:
-        """Offer a ring pair after many messages whose answers were awaited; start counting again if there is no room for one."""
+        """Offer a ring pair after many awaited messages; start counting again if there is no room for one."""
         connection.alone += 1
         if connection.alone != CALLS_BEFORE_RING or connection.has_ring:
             return

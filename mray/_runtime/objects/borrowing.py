@@ -68,12 +68,12 @@ class Borrowing(Part):
     def __init__(self, owner: Owner, drop_actor: Callable[[bytes], None]) -> None:
         client = self._client = owner.client
         self._owner = owner
-        #: Whether this process may hold refs of other sessions, for which `wait` then checks. (Also after an earlier session.)
+        #: Whether this process may hold refs of other sessions, for which `wait` then checks.
         self.meets_strangers = next(_made) > 0
         #: Called when the last handle of an actor is released.
         self._on_dropped = drop_actor
         self.borrower = Borrower(client.process)
-        #: Objects of this process that others hold; and the refs inside replies, until their receivers have borrowed them.
+        #: Objects of this process that others hold; and refs inside replies, until they are borrowed.
         self.lent: Ledger[Entry] = Ledger()
         self.pins: Ledger[list[Any]] = Ledger()
         #: The count of lent objects in the session's table.
@@ -203,7 +203,7 @@ class Borrowing(Part):
         return live
 
     def adopt_reply(self, connection: Connection, task_id: bytes, names: Names) -> list[Any]:
-        """As `adopt`, for the value of a reply, whose worker pins the refs until they are borrowed."""
+        """As `adopt`, for a reply, whose worker pins the refs until they are borrowed."""
         return self.adopt(names, lambda: connection.send((m.UNPIN, task_id)))
 
     def fetch(self, entry: Entry, asks: bool = False) -> None:
@@ -318,7 +318,7 @@ class Borrowing(Part):
         self._publish()
 
     def lend(self, connection: Connection, object_id: bytes, entry: Entry) -> None:
-        """Count the process at the other end as a borrower of this object, before a message passes it on (`borrowed`)."""
+        """Count the peer as a borrower of this object, before a message passes it on (`borrowed`)."""
         self._owner.exported[object_id] = entry
         self._on_borrow(connection, 0, [object_id])
 
@@ -353,7 +353,7 @@ class Borrowing(Part):
 
     # ------------------------------------------------------------------------------------ actor handles
     def token(self, actor_id: bytes, then: Callable[[], None] | None = None, *, held: bool = False) -> ActorToken:
-        """The token that keeps an actor alive for this process; `held`: the node counts this process already, which creates the actor."""
+        """The token that keeps an actor alive; `held`: the node counts this process, the creator, already."""
         client, borrower = self._client, self.borrower
         token: ActorToken | None = borrower.tokens.get(actor_id)
         if token is None:
@@ -370,7 +370,7 @@ class Borrowing(Part):
         return actor_id in self.borrower.tokens
 
     def drop_handles(self) -> None:
-        """Release all actors: this process leaves, although its program may still have handles. Takes the lock."""
+        """Release all actors, although the program may have handles. Takes the lock."""
         for actor_id in self.held_actors():
             self.borrower.tokens.pop(actor_id, None)
             self._drop_actor(actor_id)
@@ -381,7 +381,7 @@ class Borrowing(Part):
 
     # ------------------------------------------------------------------------------------ ends
     def connection_ended(self, connection: Connection, error: Exception | None, unread: bool) -> None:
-        """Fail entries whose owner lives and cannot be reached; that process keeps its borrows."""
+        """Fail entries whose live owner cannot be reached; its borrows stay."""
         if error is not None:
             self._follow(self.borrower.broke(connection.process, error))
 

@@ -165,7 +165,7 @@ class Owner(Part):
         self.client.reactor.defer(partial(self.segments.discard_unclaimed, segments))
 
     def connection_ended(self, connection: Connection, error: Exception | None, unread: bool) -> None:
-        """Unlink the segments that the other end of a connection was to free, unless it has read no message."""
+        """Unlink the segments that the peer was to free, unless it has read no message."""
         if not unread:
             for name in connection.peer.freed:
                 unlink(name)
@@ -182,7 +182,7 @@ class OwnSegments:
         self._owner = owner
         #: Names of segments of other producers that this process knows.
         self._claimed: set[str] = set()
-        #: Segments that a dead process held: it may have passed their memory on to further processes (`mray._ipc.slots`).
+        #: Segments that a dead process held, and may have passed on to others (`mray._ipc.slots`).
         self._exposed: set[str] = set()
 
     def claim(self, payload: Payload) -> None:
@@ -197,7 +197,7 @@ class OwnSegments:
         return Guard(client.reactor.defer, self.free, payload[0], payload[2])
 
     def expose(self, names: Iterable[str]) -> None:
-        """Never reuse these segments: a process that held them has died, and others may have them mapped."""
+        """Never reuse these segments: a dead process held them, and others may have them mapped."""
         self._exposed.update(names)
 
     def free(self, name: str, producer: str) -> None:

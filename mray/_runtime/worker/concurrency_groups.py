@@ -55,12 +55,11 @@ class ConcurrencyGroups:
         self.is_async = False
         #: None: no groups, calls go through the inbox.
         self._executors: dict[str, GroupExecutor] | None = None
-        #: Running calls, by task id. Only the thread that runs a call changes it.
+        #: Running calls, by task id. Only its own thread changes a call.
         self.running: dict[bytes, GroupCall] = {}
         #: The event loop of an async actor's default group.
         self.main: MainLoop | None = None
         self._ending = False
-        #: Whether the constructor has returned.
         self._is_made = False
         self._lock = threading.Lock()
 
@@ -71,7 +70,7 @@ class ConcurrencyGroups:
         return self._executors is not None
 
     def prepare(self, spec: dict[str, Any]) -> Callable[..., None] | None:
-        """Create the groups of an actor, if any, before its constructor runs. Returns the function that runs the constructor."""
+        """Create the actor's groups, if any. Returns the function that runs its constructor."""
         concurrency: Concurrency | None = spec.get("concurrency")
         if concurrency is None:
             return None
@@ -101,7 +100,7 @@ class ConcurrencyGroups:
         return self._construct
 
     def rest(self) -> None:
-        """Before the main thread sleeps: show the idle title, and flush output."""
+        """Show the idle title and flush output, before the main thread sleeps."""
         if not self.running:
             self.executor.idle_title()
         flush_output()
@@ -190,7 +189,7 @@ class ConcurrencyGroups:
             self.client.reactor.wake()
 
     def crash(self) -> None:
-        """End this process, so that the caller of a call that could not be answered gets an error. Any thread."""
+        """End this process, so that the caller of an unanswerable call gets an error. Any thread."""
         error = sys.exc_info()[1]
         if not isinstance(error, (ProcessEnded, GeneratorExit)):  # GeneratorExit: the process ends already
             sys.excepthook(*sys.exc_info())
@@ -198,7 +197,7 @@ class ConcurrencyGroups:
 
     # ------------------------------------------------------------------------------------ ending
     def leave(self, kind: str, text: str) -> None:
-        """End the actor. No more calls begin, except those that had arrived when its last handle was dropped. Any thread."""
+        """End the actor. No more calls begin, except calls queued when its last handle was dropped. Any thread."""
         self._ending = True
         self.executor.end = None
         if kind != m.CAUSE_SCOPE:
@@ -234,7 +233,7 @@ class ConcurrencyGroups:
             self.client.reactor.wait_until(done)
 
     def let_go(self) -> None:
-        """Release what the actor's finished calls have left behind, before the actor ends. Main thread."""
+        """Release what finished calls have left behind. Main thread."""
         for group_executor in (self._executors or {}).values():
             group_executor.let_go()
 

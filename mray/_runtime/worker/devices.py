@@ -19,7 +19,7 @@ class Devices:
     def __init__(self, assign: Callable[[str, str | None], None]) -> None:
         """`assign` sets a variable of the process, or removes it for None."""
         self._assign = assign
-        #: The previous values of variables of accelerators besides GPUs that were set here.
+        #: Previous values of accelerators' variables.
         self._before: dict[str, str | None] = {}
         #: Whether this process is to use a daemon of the session.
         self._is_client = False

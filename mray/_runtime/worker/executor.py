@@ -63,7 +63,7 @@ class Executor:
         self.producers = Producers(client, self.packer)
         #: The name under which the driver shows output.
         self.shown = ""
-        #: Set when the worker is to end after the current call: (cause kind, text); and the process's exit status.
+        #: (cause kind, text), set if the worker is to end after the current call; and its exit status.
         self.end: tuple[str, str] | None = None
         self.status: int | None = None
         #: (task id, function or method) of the last calls that were given names.
@@ -113,7 +113,7 @@ class Executor:
             del outcome  # it refers to this frame, and to frames of user code
         else:
             if running.call.form or running.call.arguments is not None:
-                # A large argument is freed before the answer, so that its memory serves the caller's next one. (A loop does that itself.)
+                # Frees a large argument before the answer, so that its memory serves the caller's next one.
                 self._run_deferred()
             self._reply(running, result)
 
@@ -136,7 +136,7 @@ class Executor:
             self._reply(running, result)
 
     def run_at_once(self, running: LoopCall) -> None:
-        """As `run_in_loop`, outside any task, for a method that neither waits nor yields and is too brief for a title."""
+        """As `run_in_loop`, outside any task, for a brief method that neither waits nor yields."""
         try:
             result = running.begin(self.unpacker)
             running.end()
@@ -154,13 +154,13 @@ class Executor:
         return str(name)
 
     def cancel_running(self, task_id: bytes) -> None:
-        """Cancel a call on the main thread: it goes on, may ask (`is_canceled`), and ends as cancelled. Reading thread."""
+        """Mark the call on the main thread as cancelled; it may ask (`is_canceled`). Reading thread."""
         running = self.context.running
         if running is not None and running.task_id == task_id:
             running.canceled = True
 
     def _is_last(self, function_id: bytes, most: int) -> bool:
-        """Count a call that is about to run; returns whether this process ends after it."""
+        """Count a starting call; returns whether this process ends after it."""
         count = self._counts[function_id] = self._counts.get(function_id, 0) + 1
         return count >= most
 
@@ -229,7 +229,7 @@ class Executor:
                 error = DependencyError(lost)
             try:
                 retried = may_repeat and self.packer.is_retried(running, error)
-            except Exception as unclear:  # for example the user's exception class cannot be unpickled here: the error is its context
+            except Exception as unclear:  # for example the user's exception class cannot be unpickled here
                 error, retried = unclear, False
             if retried:
                 self.packer.settle()
@@ -315,7 +315,7 @@ class Executor:
         return None
 
     def _show(self, name: str) -> None:
-        """Make the driver show later output under this name: a task's, a class's, then the actor's own repr."""
+        """Make the driver show later output under this name."""
         if name == self.shown:
             return
         self.shown = name
@@ -337,7 +337,7 @@ class Executor:
         self._process.set_alarm(0)
 
     def become_fork(self) -> None:
-        """In a process that user code has forked in a call: exit instead of answering."""
+        """In a process forked by user code: exit instead of answering."""
         self.end = (m.CAUSE_EXIT, "")
         self._reply = self._failed = end_fork  # type: ignore[method-assign, assignment]
 
@@ -350,7 +350,7 @@ class Executor:
 
 
 def end_fork(_running: RunningCall | None, outcome: Any, _may_repeat: bool = True) -> NoReturn:
-    """End a process that user code has forked in a call as Python ends one, with this value or error."""
+    """End a process forked by user code as Python ends one, with this value or error."""
     status = 0
     if isinstance(outcome, SystemExit):
         status = exit_status(outcome)

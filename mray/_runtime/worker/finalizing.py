@@ -64,7 +64,7 @@ def close_tasks(loop: Any) -> None:
 
 
 def _runs_user_code(frame: FrameType) -> bool:
-    """Whether a thread runs user code, or may: one that is leaving a generator hides the outer frames."""
+    """Whether a thread may run user code: one that is leaving a generator hides the outer frames."""
     each: FrameType | None = frame
     while each is not None:
         if kind_of(each) == USERS:
@@ -82,7 +82,7 @@ def _is_of_program(module: Any) -> bool:
 
 
 def _clear(modules: list[ModuleType]) -> None:
-    """Clear the variables of these modules in Python's order, private names first; dunder names stay, because functions need them."""
+    """Clear the variables of these modules, private names first; functions need the dunder names."""
     for is_private in (True, False):
         for module in modules:
             variables = object.__getattribute__(module, "__dict__")

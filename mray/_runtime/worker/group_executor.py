@@ -86,4 +86,4 @@ class GroupExecutor(ABC):
 
     @abstractmethod
     def let_go(self) -> None:
-        """Release what the calls have left behind, before the actor ends. Main thread."""
+        """Release what finished calls have left behind. Main thread."""

@@ -10,9 +10,9 @@ class LiveActor:
 
     def __init__(self) -> None:
         self.instance: Any = None
-        #: Its class, which has the methods of its calls. (User code may change the instance's class.)
+        #: The class of its methods. (User code may change the instance's class.)
         self.cls: type[Any] = object
-        #: The prefixes of its methods' names: with its class's name, and with module and qualified name.
+        #: Prefixes of its methods' names: the class's name; module and qualified name.
         self.prefix = ""
         self.qualified_prefix = ""
         #: Its repr after its constructor, for listings.

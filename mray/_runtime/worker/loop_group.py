@@ -42,7 +42,7 @@ class LoopGroupExecutor(GroupExecutor):
         self._tasks: dict[asyncio.Task[None], LoopCall] = {}
         #: The number of tasks before their first step.
         self._unbegun = 0
-        #: The context in which calls begin: otherwise one would inherit the variables of a call that has just ended.
+        #: The context in which calls begin, without variables of earlier calls.
         self._context = copy_context()
         self._thread = threading.get_ident()
         if loop is not None:
@@ -111,7 +111,7 @@ class LoopGroupExecutor(GroupExecutor):
             self._end(running)
 
     def _not_begun(self, task: asyncio.Task[None]) -> None:
-        """Answer the call of a task that was cancelled before its first step: its coroutine never runs."""
+        """Answer the call of a task that was cancelled before its first step, and never runs."""
         self._unbegun -= 1
         running = self._tasks[task]
         self._actor.refuse(running.connection, running.call, TaskCancelledError(TaskID(running.task_id)))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mray._ipc.connection import Connection
     from mray._runtime.worker.running import Done
 
-#: The connection that a message arrived on, its code, and its fields: the record for CALL and TASK.
+#: A message's connection, code, and fields (the record for CALL and TASK).
 Arrived = tuple["Connection", int, Any]
 #: The number of finished calls that a timeline shows.
 RECENT = 10_000
@@ -40,10 +40,10 @@ class MainThread:
     def __init__(self) -> None:
         #: Messages for it, in order of arrival.
         self.inbox: deque[Arrived] = deque()
-        #: The graphs of this worker's actor; set by the module that connects the process's parts.
+        #: The graphs of this worker's actor; set from outside.
         self.service: GraphRunner | None = None
         self.ident = 0
-        #: The number of finished calls, and the last of them: all that a call records for observers.
+        #: The number of finished calls, and the last of them, for observers.
         self.served = 0
         self.recent: deque[Done] = deque(maxlen=RECENT)
 

@@ -142,7 +142,7 @@ class Packer:
             self._client.owner.store.free(payload[0])
 
     def settle(self) -> None:
-        """Wait until owners have counted this process's borrows, because the caller releases refs that it passed when the reply arrives."""
+        """Wait until owners have counted this process's borrows; the reply lets the caller release its refs."""
         borrower = self._client.borrowing.borrower
         while borrower.unacknowledged:
             with contextlib.suppress(KeyboardInterrupt):  # too late to cancel the task
@@ -169,7 +169,7 @@ class Packer:
         return pickle_error(error)
 
     def item_failure(self, running: RunningCall, error: BaseException) -> bytes | None:
-        """The pickled error of a generator as its last item; None if it ends more than the call (see `_failed`)."""
+        """The pickled error as a generator's last item; None if it ends more than the call (see `_failed`)."""
         if not isinstance(error, Exception) or isinstance(error, (TaskCancelledError, AsyncioActorExit)):
             return None
         if self.is_retried(running, error):

@@ -26,7 +26,7 @@ from mray.exceptions import TaskCancelledError
 if TYPE_CHECKING:
     from mray._runtime.worker.unpacker import Unpacker
 
-#: A finished call: task id, name, begin, end (seconds of CLOCK_MONOTONIC), and the resources of a task.
+#: A finished call: task id, name, begin, end (seconds of CLOCK_MONOTONIC), resources of a task.
 Done = tuple[bytes, str | None, float, float, dict[str, float] | None]
 
 
@@ -64,7 +64,7 @@ class RunningCall(Running):
         """Run the user's code and return its value, which may be a coroutine or a generator."""
 
     def end(self) -> None:
-        """Shut out interrupts, and raise the error that replaces the returned value, if any."""
+        """Raise the error that replaces the returned value, if any."""
         if self.final_error is not None:
             raise self.final_error
         if self.canceled:

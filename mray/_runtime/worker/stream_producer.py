@@ -97,7 +97,7 @@ class Producer:
         self._hold((form, payload, refs), 0 if form == m.SEGMENT else len(payload))
 
     def put(self, value: Any) -> None:
-        """Send one yield: an item, or several. ValueError for a wrong number of items, else as `add`."""
+        """Send a yielded item, or several. ValueError for a wrong number, else as `add`."""
         count = self._per_yield
         if count == 1:
             self.add(value)
@@ -156,7 +156,7 @@ class Producer:
         return self._yielded - self.taken
 
     def is_unread(self) -> bool:
-        """Whether the generator need not go on: the reader was dropped or its process has exited."""
+        """Whether the reader was dropped or its process has exited."""
         return self.stopped or self._connection.closed
 
     def pause(self) -> None:
@@ -218,7 +218,7 @@ class Producers:
                 self._told(each)
 
     def _on_stop(self, _connection: Connection | None, task_id: bytes) -> None:
-        # A generator that has not begun gets the message again when its first items arrive.
+        # A generator that has not begun gets the message again with its first items.
         producer = self._running.get(task_id)
         if producer is not None:
             producer.stopped = True

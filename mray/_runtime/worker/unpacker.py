@@ -115,9 +115,7 @@ class Unpacker:
             raise DependencyError(error) from None
 
     def arguments_on_main(self, connection: Connection, call: Invocation) -> tuple[Any, Any]:
-        """As `arguments`, on the main thread, which runs one call at a time: objects of the caller are borrowed without
-        acknowledgements.
-        """
+        """As `arguments`, on the main thread: objects of the caller are borrowed without acknowledgements."""
         if call.refs is None and call.arguments is None and call.form == m.PICKLED:
             try:
                 args, kwargs = deserialize(m.PICKLED, call.payload)

@@ -69,9 +69,9 @@ class Worker(Resident):
         self.main_thread = main = MainThread()
         self.inbox = main.inbox
         self.executor = Executor(client, self.context, self.interrupts, main, process)
-        #: Runs the calls of an actor with concurrent calls, and then handles CALL.
+        #: Runs an actor's concurrent calls, and then handles CALL.
         self.groups = ConcurrencyGroups(client, self.executor, main, process)
-        #: The number of the task's threads that wait in `get`: while there are any, arriving tasks go back to their sender.
+        #: The number of threads that wait in `get`; while there are any, arriving tasks go back.
         self._blocked = 0
         #: Whether this worker ends: it takes no more tasks then.
         self._leaving = False
@@ -90,7 +90,7 @@ class Worker(Resident):
                 m.CANCEL: self._on_cancel,
             }
         )
-        #: Whether the main thread has other work than graphs. (One C call, because it is called before and after each sleep.)
+        #: Whether the main thread has other work than graphs. (A C function: called around each sleep.)
         self._pending: Callable[[], object] = self.inbox.__len__
         client.from_node.on({m.ACTOR_START: main.enqueuing(m.ACTOR_START), m.EXIT: main.enqueuing(m.EXIT)})
         client.resident = self
@@ -211,12 +211,12 @@ class Worker(Resident):
         self.process.exit(1)
 
     def _holder_ended(self, end: Ended) -> None:
-        """End a task's worker that can send its lease's holder no more answers. An actor goes on, and is called over another connection."""
+        """End a task's worker that cannot answer its lease's holder. An actor goes on, over other connections."""
         if end.error is not None and self.executor.actor.instance is None:
             self.fail(RaySystemError(str(end.error)))
 
     def fail(self, failure: RaySystemError) -> None:
-        """End this process after an internal failure: waiting callers get the error of its end, with this text. Any thread."""
+        """End this process after an internal failure, of which waiting callers get the text. Any thread."""
         text = str(failure)
         with contextlib.suppress(Exception):
             sys.stderr.write(f"{text}\n")
@@ -242,7 +242,7 @@ class Worker(Resident):
             return self.executor.exit_by(error, f"{step}, a step of a compiled graph," if step else "Its code, in no call,")
 
     def serve_all(self) -> tuple[str, str]:
-        """Serve until user code ends the worker; returns (cause kind, text). (Observers read `began`, the start of the running call.)"""
+        """Serve until user code ends the worker; returns (cause kind, text). (Observers read `began`.)"""
         inbox = self.inbox
         reactor = self.client.reactor
         executor = self.executor
@@ -275,7 +275,7 @@ class Worker(Resident):
                 continue
             service = main.service
             if service is not None:
-                # It spins by itself. While it is busy for long the background reader reads, and `pending` is true.
+                # It spins by itself, and meanwhile the background reader reads.
                 service.run(self._pending)
                 if inbox:
                     continue
@@ -436,7 +436,7 @@ class Worker(Resident):
         return f"{f'{context.actor_name}: ' if context.actor_name else ''}{short_name(context.class_name)}({context.actor_id.hex()[:8]})"
 
     def _terminated(self, number: int, _frame: FrameType | None) -> None:
-        """The handler of SIGTERM: the worker ends in order. Main thread, interrupting user code or between two calls."""
+        """The handler of SIGTERM: the worker ends in order. Main thread."""
         if self.process.is_forked():  # a child that user code forks, before the fork hooks have run there
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), number)
@@ -446,14 +446,14 @@ class Worker(Resident):
                 raise error
 
     def terminate(self) -> BaseException | None:
-        """Begin the orderly end that SIGTERM asks for. Returns the exception to raise on the main thread, if calls run there."""
+        """Begin the orderly end for SIGTERM. Returns the exception to raise on the main thread, if calls run there."""
         if self.groups.terminate():
             return None
         self.inbox.appendleft((self.client.node, m.EXIT, TERMINATED))  # user code may catch what is raised
         return Terminated()
 
     def forked(self) -> None:
-        """In a process that user code has forked: it is no worker, and exits when the running call ends."""
+        """In a process forked by user code, which exits when the running call ends."""
         self.inbox.clear()
         self.executor.become_fork()
 
@@ -529,7 +529,7 @@ class Worker(Resident):
         return found
 
     def _begun_on_main(self) -> float | None:
-        """When the call on the main thread began, read from a local variable of `serve_all`, which costs the call nothing."""
+        """When the call on the main thread began: a local variable of `serve_all`, which is free."""
         with uncollected:
             for innermost in sys._current_frames().values():
                 frame = frame_of(type(self).serve_all.__code__, innermost)
