@@ -1,8 +1,8 @@
-"""The commands: ``mray run script.py``, ``mray list actors`` and what else is typed in a terminal.
+"""The commands: ``mray run script.py``, ``mray list actors`` and others that are typed in a terminal.
 
-A command is a module of `mray.cli.commands`: its name is the command's, ``SUMMARY`` says in a line what it does, and ``main(words)`` does
-it and returns an exit status. Adding the file adds the command; the help text is made from the files, which are read for it and not
-imported. Only the module of the command that is typed is imported.
+A command is a module of `mray.cli.commands`: its name is the command's, ``SUMMARY`` describes it in a line, and ``main(words)`` runs it
+and returns an exit status. Adding the file adds the command; the help text is made by reading the files without importing them. Only the
+module of the command that is typed is imported.
 
 ``run`` executes a program written for Ray with mray behind the name ``ray``:
 
@@ -12,13 +12,12 @@ imported. Only the module of the command that is typed is imported.
 
 ``docs`` shows the manual: Markdown in ``mray/_manual`` (`mray.cli.manual`), as a page for a browser too (`mray.cli.web`).
 
-``start`` and ``stop`` begin and end a session that any number of programs join (`mray._joining.persistent`). All others look on at
-sessions that other processes have started, as observers (`mray._observe.observer`); of those only ``microbenchmark`` starts one,
-to measure it.
+``start`` and ``stop`` begin and end a session that any number of programs join (`mray._joining.persistent`). The others observe sessions
+that other processes have started (`mray._observe.observer`), except ``microbenchmark``, which starts one to measure it.
 
 ====================  ====================================================================================================
 command               a module of `mray.cli.commands`, by its name
-sample                one look at a session as numbers, for `mray metrics` and `mray top`
+sample                a session's state as numbers, for `mray metrics` and `mray top`
 finding               a result of `mray doctor`: what was checked, its level, the remedy
 page                  a file of the manual, by its name in ``mray docs``
 ====================  ====================================================================================================
@@ -44,7 +43,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Any:
-    """The module of the command of this name."""
+    """Import the module of the command with this name."""
     return importlib.import_module(f"{commands.__name__}.{name}")
 
 
@@ -61,14 +60,14 @@ def _summaries() -> Iterator[str]:
 
 
 def _summary(name: str) -> str:
-    """The ``SUMMARY`` of a command, from its source: all commands together import most of mray."""
+    """The ``SUMMARY`` of a command, from its source, since importing all commands imports most of mray."""
     mark = "SUMMARY = "
     lines = Path(commands.__path__[0], f"{name}.py").read_text(encoding="utf-8").splitlines()
     return str(ast.literal_eval(next(line for line in lines if line.startswith(mark)).removeprefix(mark)))
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command that the arguments (``sys.argv[1:]`` by default) name; returns its exit status, 2 for a wrong usage."""
+    """Run the command that the arguments (``sys.argv[1:]`` by default) name; returns its exit status, 2 for wrong usage."""
     arguments = sys.argv[1:] if arguments is None else arguments
     first = arguments[0] if arguments else ""
     if first in ("--version", "-V"):

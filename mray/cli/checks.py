@@ -1,6 +1,6 @@
-"""The checks of `mray doctor`: one function for each matter, each a list of findings. Nothing is changed.
+"""The checks of `mray doctor`: one function for each subject, which returns findings. Nothing is changed.
 
-No GPU is initialised in this process; one that has several GPUs try each other is a process of its own.
+This process initialises no GPU; GPUs test access to each other in a process of its own.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ from mray.cli.columns import counted
 from mray.cli.commands.stack import find_py_spy
 from mray.util.state.common import readable_bytes
 
-# Verdicts. `NOTE` says what is not there and need not be.
+# Levels. `NOTE` marks what is optional and absent.
 OK = "ok"
 NOTE = "note"
 WARNING = "warning"
 BAD = "bad"
 
-#: A file system of less has too little for arrays, as docker's default for shared memory; and the part of memory that is too little.
+#: A smaller file system has too little room for arrays, as docker's default for shared memory; and the fraction of memory that is too
+#: little.
 _SMALL = 512 << 20
 _SHORT = 0.1
 _FEW_FILES = 4096
@@ -60,13 +61,13 @@ _PROGRAMS = (
     ("dot", "pictures of graphs as png and pdf (svg is plainer without)", "apt install graphviz"),
     ("py-spy", "mray stack of processes that cannot answer", "pip install py-spy"),
 )
-#: How two GPUs are joined, by how far they are apart.
+#: How two GPUs are connected, by distance.
 _LINKS = {affinity.LINKED: "NVLink", affinity.SWITCH: "switch", affinity.ROOT: "root", affinity.NODE: "node", affinity.FAR: "far"}
 _GARBLED = (
     "switch the IOMMU off, or ACS at the bridges, or set MRAY_PEER_ACCESS=0, with which edges between GPUs go through the host: until then "
     "results are wrong"
 )
-#: Seconds in which a session that ends removes what it has, mostly.
+#: Seconds in which an ending session has usually removed its files.
 _MOMENT = 0.2
 #: Marks the memory of a session in /dev/shm.
 _OURS = "mray"
@@ -74,7 +75,7 @@ _OURS = "mray"
 
 @dataclass(frozen=True)
 class Finding:
-    """One line: what was looked at, how it is, and what to do when it is not well."""
+    """One line: what was checked, the result, and the remedy."""
 
     subject: str
     verdict: str
@@ -83,18 +84,18 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Everything."""
+    """Run all checks."""
     parts = (versions, processors, memory, shared_memory, disk, limits, devices, topology, peers, mps, extras, leftovers)
     return [finding for part in parts for finding in part()]
 
 
 def versions() -> Iterator[Finding]:
-    """Of mray, Python and the kernel."""
+    """Versions of mray, Python and the kernel."""
     yield Finding("mray", OK, f"{__version__}, Python {system.python_version()} ({sys.executable}), Linux {system.release()}")
 
 
 def processors() -> Iterator[Finding]:
-    """Cores, as affinity and the control group grant them, and memory."""
+    """Cores, as limited by affinity and the control group, and memory."""
     cores, count = len(os.sched_getaffinity(0)), discovery.cpu_count()
     limited = f", of which the control group grants {count}" if count < cores else ""
     text = f"{cores} usable cores{limited}; {readable_bytes(discovery.memory_bytes())} of memory; load {os.getloadavg()[0]:.2f}"
@@ -105,7 +106,7 @@ def processors() -> Iterator[Finding]:
 
 
 def memory(groups: Sequence[Group] | None = None) -> Iterator[Finding]:
-    """Whether the memory is so full that work is ended, or would be if it took more; and who has it then."""
+    """Whether memory is so full that work is killed, or soon would be; and its largest users."""
     options = monitor_options(None)
     try:
         usage = read_usage(options["meminfo"], discovery.memory_groups() if groups is None else groups)
@@ -131,7 +132,7 @@ def shared_memory(path: str = SHM) -> Iterator[Finding]:
 
 
 def disk() -> Iterator[Finding]:
-    """Whether logs, packages and objects that memory has no room for have room, where they go."""
+    """Whether the file systems of logs, packages and spilled objects have room."""
     seen = set()
     for path in (*map(os.path.dirname, session_parents()), settings.OBJECT_SPILLING_DIRECTORY.get()):
         if path and os.path.isdir(path) and (device := os.stat(path).st_dev) not in seen:
@@ -141,7 +142,7 @@ def disk() -> Iterator[Finding]:
 
 
 def _room(subject: str, path: str, least: float, if_small: str, if_full: str) -> Iterator[Finding]:
-    """Whether a file system has room, this part of it at least; with the advice where it has not."""
+    """Whether a file system has at least this fraction free; with the advice if not."""
     try:
         facts = os.statvfs(path)
     except OSError as error:
@@ -180,7 +181,7 @@ def _limit(value: int, is_size: bool = False) -> str:
 
 
 def devices() -> Iterator[Finding]:
-    """GPUs: which there are, which this process sees, and the versions of driver, CUDA and NCCL."""
+    """GPUs: all, those visible to this process, and the versions of driver, CUDA and NCCL."""
     there, visible = discovery.machine_gpus(), discovery.visible_ids()
     if not there:
         yield Finding("gpus", NOTE, "none on this machine (or none given to this container)")
@@ -205,7 +206,7 @@ def devices() -> Iterator[Finding]:
 
 
 def topology() -> Iterator[Finding]:
-    """How the GPUs are joined, drawn as a table."""
+    """How the GPUs are connected, as a table."""
     pretended = settings.NULL_DEVICES.get()
     numbers: list[discovery.GpuId] = list(range(pretended.gpus) if pretended else range(len(discovery.machine_gpus())))
     if len(numbers) < 2:
@@ -231,7 +232,7 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 def peers() -> Iterator[Finding]:
-    """Whether the GPUs that this process sees read each other's memory right."""
+    """Whether the GPUs visible to this process read each other's memory correctly."""
     found = platform()
     if found is None or len(found.devices) < 2:
         return
@@ -258,7 +259,7 @@ def peers() -> Iterator[Finding]:
 
 
 def mps() -> Iterator[Finding]:
-    """Whether actors can share a GPU by MPS, and which daemons of it run: of this user's sessions, and where CUDA looks without one."""
+    """Whether actors can share a GPU by MPS, and which MPS daemons run: those of this user's sessions, and CUDA's default."""
     program = mps_control.find_program()
     if not program and not discovery.machine_gpus():
         return
@@ -295,7 +296,7 @@ def imported() -> list[str]:
 
 
 def extras() -> Iterator[Finding]:
-    """Packages: numpy, and the optional ones with their versions, or what they would be for; and optional programs."""
+    """Packages: numpy, and the optional ones with their versions or their uses; and optional programs."""
     yield Finding("numpy", OK, importlib.metadata.version("numpy"))
     for module, package, extra, use in _EXTRAS:
         if importlib.util.find_spec(module) is None:
@@ -318,15 +319,15 @@ def extras() -> Iterator[Finding]:
 class LeftOver(NamedTuple):
     """Files and names that dead processes of this user have left."""
 
-    #: Directories of sessions that nobody holds the lock of.
+    #: Directories of sessions whose lock no process holds.
     sessions: list[str]
-    #: Names in shared memory: of CUDA's events, whether mray started their process or not, and of memory of no session that is known.
+    #: Names in shared memory: of CUDA's events, whether mray started their process or not, and of memory without a known session.
     events: list[str]
     segments: list[str]
 
 
 def leftovers() -> Iterator[Finding]:
-    """Files and names that dead processes have left. The next `init` beside a dead session removes what is the session's, too."""
+    """Files and names that dead processes have left. The next `init` beside a dead session also removes what belongs to the session."""
     found = left_over()
     texts = [f"{directory}: its processes are dead" for directory in found.sessions]
     if found.events:
@@ -340,7 +341,7 @@ def leftovers() -> Iterator[Finding]:
 
 
 def clean() -> list[str]:
-    """Remove what dead processes have left behind; the paths that were removed."""
+    """Remove what dead processes have left; returns the removed paths."""
     found = left_over()
     for parent in {os.path.dirname(directory) for directory in found.sessions}:
         sweep(parent)
@@ -352,7 +353,7 @@ def clean() -> list[str]:
 
 
 def left_over() -> LeftOver:
-    """Left-overs that still exist a little later: a session that is ending has released its lock, or loses name by name."""
+    """Left-overs that still exist a little later: an ending session may have released its lock, or be removing its names."""
     found = _look()
     if any(found):
         clock.sleep(_MOMENT)
@@ -361,14 +362,14 @@ def left_over() -> LeftOver:
 
 
 def _look() -> LeftOver:
-    """Possible left-overs, without events that some process has mapped.
+    """Possible left-overs, without events that a process has mapped.
 
-    A session with a `_temp_dir` of its own is known by its table, which each of its processes has mapped. Containers that share /dev/shm
-    see each other's names, and not each other's processes: a name of another one is left alone, and `mray doctor` is to be asked in there.
+    A session with its own `_temp_dir` is recognized by its table, which each of its processes has mapped. Containers that share /dev/shm
+    see each other's names, but not each other's processes: names of another container are ignored, and `mray doctor` must be run there.
     """
     events = {name for pid, names in events_by_pid(SHM).items() if not start_of(pid) for name in names}
     names = _own_names()
-    # After the names: a session that begins between the two would have names and not be known.
+    # After the names: otherwise a session that begins in between would have names and be unknown.
     sessions = all_sessions()
     mapped = list(_mappings()) if events or names else []
     start = f"{SHM}/{_OURS}-"
@@ -382,18 +383,18 @@ def _look() -> LeftOver:
 
 
 def _own_names() -> dict[str, str]:
-    """Names of this user in shared memory that look like mray's, and the session that each names."""
+    """Names of this user in shared memory that look like mray's, and the session in each name."""
     found = {}
     for name in _names_in(SHM):
         mark, _dash, rest = name.partition("-")
-        with contextlib.suppress(OSError):  # it has just gone
+        with contextlib.suppress(OSError):  # it was just removed
             if mark == _OURS and os.stat(os.path.join(SHM, name)).st_uid == os.getuid():
                 found[name] = rest.partition("-")[0]
     return found
 
 
 def _mappings() -> Iterator[str]:
-    """The lines about shared memory in the maps of all processes that may be looked at."""
+    """The lines about shared memory in the maps of all processes that may be read."""
     for pid in all_pids():
         try:
             with open(f"/proc/{pid}/maps") as file:

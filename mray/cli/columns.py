@@ -1,7 +1,7 @@
-"""Rows of text in columns that fit a width: numbers and states keep theirs, names give way. Pure.
+"""Rows of text in columns that fit a width: numbers and states are whole, names are shortened. Pure.
 
-A text that has no room loses its middle, since names differ at their beginnings or at their ends; an id, which is known by its beginning,
-loses its end. `is_meant` finds the whole again.
+A shortened text loses its middle, since names differ at their beginnings or ends; an id loses its end, since its beginning identifies
+it. `is_meant` matches a shortened text.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-#: Stands for the characters that a text has lost.
+#: Stands for removed characters.
 CUT = "…"
 _ID = re.compile(r"[0-9a-f]{16,}")
 #: Characters between columns.
@@ -19,7 +19,7 @@ GAP = 2
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its title, whether its texts end at one place, and the width that it may shrink to (None: it does not)."""
+    """A column: its title, whether it is right-aligned, and the width that it may shrink to (None: it does not)."""
 
     title: str
     is_right: bool = False
@@ -27,7 +27,7 @@ class Column:
 
 
 def cut(text: str, width: int) -> str:
-    """The text in at most so many characters."""
+    """The text, shortened to the given number of characters."""
     if len(text) <= width:
         return text
     if width < 2:
@@ -42,7 +42,7 @@ def counted(number: int, noun: str, plural: str = "") -> str:
 
 
 def is_meant(word: str, name: str) -> bool:
-    """Whether a user who typed the word means this name: they are the same, or the word is the name as `cut` shows it."""
+    """Whether a word typed by the user is this name, whole or as shortened by `cut`."""
     head, mark, tail = word.partition(CUT)
     if not mark or word == name:
         return bool(name) and word == name
@@ -50,13 +50,13 @@ def is_meant(word: str, name: str) -> bool:
 
 
 def begins(word: str, whole: str) -> bool:
-    """Whether a word is the beginning of an id, of four digits at least."""
+    """Whether a word of at least four digits is the beginning of an id."""
     beginning = word.lower().rstrip(CUT)
     return len(beginning) >= 4 and whole.startswith(beginning)
 
 
 def fit(natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:
-    """Widths of columns that together take the room, if they can: the widest of those that may shrink give way first."""
+    """Widths of columns that together fit the room, if possible: the widest of those that may shrink are shortened first."""
     widths = list(natural)
     while (over := sum(widths) - room) > 0:
         able = [number for number, width in enumerate(widths) if width > least[number]]
@@ -65,7 +65,7 @@ def fit(natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:
         widest = max(widths[number] for number in able)
         first = [number for number in able if widths[number] == widest]
         below = max([width for number, width in enumerate(widths) if number in able and width < widest], default=0)
-        # All of the widest together, down to the next one, to what they may have, or as far as needed.
+        # Shrink all of the widest together, to the width of the next one, to their minimum, or as far as needed.
         step = min(widest - below, *(widest - least[number] for number in first), -(-over // len(first)))
         for number in first:
             widths[number] -= step
@@ -73,7 +73,7 @@ def fit(natural: Sequence[int], least: Sequence[int], room: int) -> list[int]:
 
 
 def lines(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int | None, *, gap: int = GAP) -> list[str]:
-    """The titles and the rows. None for `width`: as wide as they are."""
+    """The titles and the rows. None for `width`: unlimited."""
     natural, least = _widths(columns, cells)
     widths = natural
     if width is not None:
@@ -83,7 +83,7 @@ def lines(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int 
 
 
 def left_out(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int, needed: Iterable[int]) -> list[int]:
-    """Columns that have no room even when all shrink as far as they may: the last ones, and none of the needed."""
+    """Columns that have no room even when all shrink to their minimum: the last ones, and none of the needed."""
     _natural, least = _widths(columns, cells)
     kept, out = list(range(len(columns))), []
     spare = [number for number in kept if number not in set(needed)]
@@ -94,7 +94,7 @@ def left_out(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: i
 
 
 def _widths(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> tuple[list[int], list[int]]:
-    """The width that each column wants, and the one that it may shrink to."""
+    """The width that each column wants, and its minimum."""
     natural = [max([len(column.title), *(len(row[number]) for row in cells)]) for number, column in enumerate(columns)]
     return natural, [wide if column.least is None else min(column.least, wide) for column, wide in zip(columns, natural, strict=True)]
 

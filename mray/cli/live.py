@@ -1,15 +1,15 @@
-"""The live page: the sessions of this user in a browser, made of the records that the commands read.
+"""The live page: the sessions of this user in a browser, from the same records as the commands.
 
-In the process that asks: ``mray top --web``, or a driver (``init(web=True)``).
+In the process that serves it: ``mray top --web``, or a driver (``init(web=True)``).
 
-    browser ──GET /, /live.js, /live.css──▶ server on 127.0.0.1               the page, which is the same for everybody
+    browser ──GET /, /live.js, /live.css──▶ server on 127.0.0.1               the page, which is the same for every client
             ──GET /look, /stack, ... with the token──▶ ──▶ `look`, `gather` ──▶ the session's node and processes
 
-The page asks again when it has shown an answer, and not while it is hidden. Without a page nobody is asked anything, and the thread of the
-server sleeps. The address has the token behind ``#``, which browsers send to nobody. A request must carry it, come from a process of this
-user, and name this machine as its host, so that no page of another site reads anything through a name that leads here.
+The page polls after it has shown an answer, and not while it is hidden. Without a page no process is queried, and the server's thread
+sleeps. The address has the token behind ``#``, which browsers do not send. A request must carry it, come from a process of this user,
+and name this machine as its host, so that a page of another site cannot read anything through a name that resolves to this machine.
 
-Rejected: a server of the session's own that runs whether or not somebody looks, as Ray's dashboard; a framework and a build for the page.
+Rejected: a server that runs in each session whether or not it is used, as Ray's dashboard; a framework and a build step for the page.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from mray.util.state.api import SessionView, get_log, in_order, list_logs, look,
 from mray.util.state.common import RECORDS, ObjectState, TaskState
 from mray.util.state.exception import RayStateApiException, ServerUnavailable
 
-#: Seconds that the processes of a session have to answer the page.
+#: Seconds that the processes of a session have to answer.
 _PATIENCE = 3.0
-#: Seconds for the bytes of a request.
+#: Seconds for receiving a request.
 _SLOW = 10.0
 #: Rows of tasks and objects; lines of a log.
 _MOST_ROWS, _MOST_LINES = 200, 500
-#: The kinds of records in every look.
+#: The kinds of records in every answer.
 _KINDS = ("nodes", "jobs", "workers", "actors", "graphs", "channels")
 #: Files of the page, and their types.
 _FILES = {
@@ -49,7 +49,7 @@ _FILES = {
     "/live.css": ("live.css", "text/css"),
     "/live.js": ("live.js", "text/javascript"),
 }
-#: The page loads its own script and styles, answers of this server, and the timeline in a frame, which has its script in itself.
+#: The page loads its own script and styles, answers of this server, and the timeline, which has an inline script, in a frame.
 _RULES = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors "
 _OF_PAGE = _RULES + "'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; frame-src 'self'"
 _OF_FRAME = _RULES + "'self'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
@@ -79,7 +79,7 @@ def _sessions(query: Query) -> Any:
 
 
 def _look(query: Query) -> Any:
-    """The records of every kind that has few, and what the session is short of."""
+    """The records of every kind that has few, and the session's shortages."""
     view = _view(query)
     view.ask("work", "waits", "programs", "graphs")
     found = {kind: [record.asdict() for record in in_order(RECORDS[kind], view.records(RECORDS[kind]))] for kind in _KINDS}
@@ -121,7 +121,7 @@ def _log(query: Query) -> Any:
 
 
 def _timeline(query: Query) -> str:
-    """A page of its own: the last seconds."""
+    """The timeline of the last seconds, as a page."""
     recordings = timeline(_view(query).directory, _PATIENCE, with_running=True).recordings
     first = min((span.begin for each in recordings for span in each.spans), default=monotonic_ns())
     seconds = float(query.get("seconds", "10"))
@@ -148,7 +148,7 @@ _ANSWERS: dict[str, Callable[[Query], Any]] = {
 class LivePage(LoopbackServer):
     """Serves the page until it is closed; `session`: the directory of the one that it shows first. OSError for a port that is taken."""
 
-    #: A browser has six connections at most, some of which it does not use.
+    #: A browser opens at most six connections, some of which it does not use.
     most_threads = 16
 
     def __init__(self, port: int = 0, session: str = "") -> None:
@@ -159,13 +159,11 @@ class LivePage(LoopbackServer):
 
 
 class _Request(LoopbackRequest):
-    """One request, in a thread of its own."""
-
     timeout = _SLOW
     server: LivePage  # type: ignore[assignment]
 
     def answer(self) -> None:
-        """Answer it: 403 for a wrong token, 503 where the session is gone or does not answer."""
+        """Answer the request: 403 for a wrong token, 503 where the session has ended or does not answer."""
         url = urlsplit(self.path)
         query = {name: values[-1] for name, values in parse_qs(url.query).items()}
         if url.path in _FILES:
@@ -179,7 +177,7 @@ class _Request(LoopbackRequest):
             self._answer(url.path, {**query, "also": self.server.session})
 
     def _token(self, path: str, query: Query) -> str:
-        """A frame cannot send a header: its address has the token."""
+        """The token; a frame cannot send a header, so its address has it."""
         return self.headers.get("X-Token") or (query.get("token", "") if path == "/timeline" else "")
 
     def _answer(self, path: str, query: Query) -> None:
@@ -187,7 +185,7 @@ class _Request(LoopbackRequest):
             found = _ANSWERS[path](query)
         except (RayStateApiException, SessionGoneError, TimeoutError, OSError) as error:
             self._send(503, "application/json", json.dumps({"error": str(error)}))
-        except Exception as error:  # the page says so, and goes on
+        except Exception as error:  # the page shows it, and continues
             self._send(500, "application/json", json.dumps({"error": f"{type(error).__name__}: {error}"}))
         else:
             if path == "/timeline":

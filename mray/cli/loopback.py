@@ -1,11 +1,11 @@
-"""`LoopbackServer`: what the live page and the metrics of a session are served by, on the loopback interface alone.
+"""`LoopbackServer`: serves the live page and the metrics of a session, on the loopback interface alone.
 
-In any process that has asked for one. One thread waits for connections; each request has a thread of its own, up to a bound, or the same
-thread answers it: where the bound is zero, and where no thread can be started.
+In any process that has asked for one. One thread accepts connections; each request has a thread of its own, up to a bound. Where the
+bound is zero, or no thread can be started, the accepting thread answers.
 
-The interface is everybody's: any user of the machine may connect, and a page of another site in this user's browser may. So a connection is
-looked at before a byte is read, and is let in if the kernel says that its other end is a process of this user, or of root's; and a request
-must name this machine as its host. Others cost a look each, of which there are so many in a second at most.
+Any user of the machine may connect to the interface, and so may a page of another site in this user's browser. So a connection is
+checked before a byte is read, and accepted if the kernel says that its other end is a process of this user, or of root; and a request
+must name this machine as its host. The rate of refused connections is limited.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from mray._common.kept import io, os, socket
 LOOPBACK = "127.0.0.1"
 #: Names of this machine in a request.
 _HOSTS = (LOOPBACK, "localhost", "[::1]")
-#: Connections that wait to be looked at, and seconds between two that are refused.
+#: Connections that wait to be accepted, and seconds between two that are refused.
 _BACKLOG, _REST = 128, 0.01
-#: Seconds until the thread looks again that had no descriptor for a connection.
+#: Seconds until the thread tries again when no descriptor is free for a connection.
 _PAUSE = 0.2
 
-# The kernel's word about one connection: see sock_diag(7).
+# The kernel's data about one connection: see sock_diag(7).
 _SOCK_DIAG, _BY_FAMILY, _REQUEST, _TCP = 4, 20, 1, 6
 _ASK = struct.Struct("=IHHII BBBB I")
 _ENDS = struct.Struct("!HH4s12x4s12x")
-#: Interface, and a cookie that fits any; of the answer: family and state, the ends, some counts, the user, the file's number.
+#: Interface, and a cookie that matches any; of the answer: family and state, the ends, some counts, the user, the inode.
 _ANY = struct.pack("=III", 0, 0xFFFFFFFF, 0xFFFFFFFF)
 _TOLD = struct.Struct("=IHHII 4x 48x 12x II")
 
 
 class LoopbackServer:
-    """Serves until it is closed; `server_port` is where. OSError for a port that is taken, OverflowError for one that cannot be."""
+    """Serves on `server_port` until it is closed. OSError for a port that is taken, OverflowError for an invalid one."""
 
     #: Requests that have threads of their own.
     most_threads = 0
@@ -46,7 +46,7 @@ class LoopbackServer:
     def __init__(self, port: int, handler: type[LoopbackRequest], name: str) -> None:
         self._closed = False
         self._handler = handler
-        #: The thread of each request under way, and its connection.
+        #: The thread of each request in progress, and its connection.
         self._requests: dict[threading.Thread, socket.socket] = {}
         self._ended = threading.Condition()
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -64,10 +64,10 @@ class LoopbackServer:
         _open.add(self)
 
     def _serve(self) -> None:
-        while not self._closed:  # it waits without end: nothing runs while nobody asks
+        while not self._closed:  # blocks without a timeout: an idle server costs nothing
             try:
                 connection, address = self.socket.accept()
-            except OSError:  # it was closed; or there is no descriptor, and the thread does not turn round and round
+            except OSError:  # closed; or no descriptor is free, and the thread must not spin
                 if not self._closed:
                     sleep(_PAUSE)
                 continue
@@ -83,23 +83,23 @@ class LoopbackServer:
             while self.most_threads and len(self._requests) >= self.most_threads:
                 self._ended.wait()
         if self.most_threads:
-            thread = threading.Thread(target=self._answer, args=(connection, address), daemon=True)  # it keeps no program from its end
+            thread = threading.Thread(target=self._answer, args=(connection, address), daemon=True)  # does not delay the exit
             self._requests[thread] = connection
             try:
                 thread.start()
                 return
-            except RuntimeError:  # there is none to be had
+            except RuntimeError:  # no thread can be started
                 del self._requests[thread]
         self._requests[self.thread] = connection
         self._answer(connection, address)
 
     def _answer(self, connection: socket.socket, address: Any) -> None:
-        """One request, to its end."""
+        """Handle one request, to its end."""
         try:
             if not self._closed:
                 self._handler(connection, address, self)  # type: ignore[arg-type]
                 connection.shutdown(socket.SHUT_WR)
-        except Exception:  # the asking side has gone: there is nobody to tell
+        except Exception:  # the client has disconnected
             pass
         finally:
             connection.close()
@@ -108,7 +108,7 @@ class LoopbackServer:
                 self._ended.notify_all()
 
     def close(self) -> None:
-        """End it, when the requests under way are over: their connections are cut. Twice is fine."""
+        """Stop serving, cut the connections of requests in progress, and wait for these to end. Idempotent."""
         if not self._closed:
             self._closed = True
             with contextlib.suppress(OSError):
@@ -117,19 +117,19 @@ class LoopbackServer:
                 for thread, connection in list(self._requests.items()):
                     with contextlib.suppress(OSError):  # its thread has just closed it
                         connection.shutdown(socket.SHUT_RDWR)
-                    if thread is not self.thread and thread.is_alive():  # else it is just about to start, or has ended
+                    if thread is not self.thread and thread.is_alive():  # else it is about to start, or has ended
                         thread.join()
-                self.thread.join(_PAUSE)  # it may have begun with another request meanwhile
+                self.thread.join(_PAUSE)  # it may have begun another request meanwhile
 
     def let_go(self) -> None:
-        """In the child of a fork: close what is the parent's."""
+        """Close the parent's sockets in a forked child."""
         self.socket.close()
         for connection in self._requests.values():
             connection.close()
 
 
 def user_of(port: int, server_port: int) -> int | None:
-    """The user whose socket on the loopback device is joined to that of a server; None where the kernel knows none that is open."""
+    """The user of the socket on the loopback device that is connected to a server's; None if the kernel knows no open one."""
     told = _asked(port, server_port)
     if told is None and _asked(server_port, 0) is None:  # this kernel does not answer: its table has all connections of the machine
         told = _listed(port, server_port)
@@ -137,7 +137,7 @@ def user_of(port: int, server_port: int) -> int | None:
 
 
 def _asked(port: int, other: int) -> tuple[int, int] | None:
-    """User and number of the file (0: it is closed) of the socket with this port that is joined to the other one (0: that listens)."""
+    """User and inode (0: closed) of the socket with this port that is connected to the other port (0: listening sockets)."""
     here = socket.inet_aton(LOOPBACK)
     ends = _ENDS.pack(port, other, here, here if other else bytes(4)) + _ANY
     ask = _ASK.pack(_ASK.size + len(ends), _BY_FAMILY, _REQUEST, 0, 0, socket.AF_INET, _TCP, 0, 0, 0xFFFFFFFF) + ends
@@ -178,11 +178,11 @@ class LoopbackRequest(BaseHTTPRequestHandler):
             self.send(403, "text/plain", "This address is for this machine alone.")
 
     def answer(self) -> None:
-        """Answer it, with `send`."""
+        """Answer the request, with `send`."""
         raise NotImplementedError
 
     def send(self, status: int, kind: str, text: str, **headers: str) -> None:
-        """Send an answer with this type of content; underscores in the names of headers are dashes."""
+        """Send an answer with this content type; underscores in the names of headers become dashes."""
         body = text.encode()
         self.send_response(status)
         for name, value in {"Content_Type": f"{kind}; charset=utf-8", "Content_Length": str(len(body)), **headers}.items():
@@ -191,14 +191,14 @@ class LoopbackRequest(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def version_string(self) -> str:
-        """The header Server says no version."""
+        """Omit the version from the header Server."""
         return "mray"
 
     def log_message(self, *_words: Any) -> None:
-        """Requests are not logged: a driver's output is its program's."""
+        """Log nothing: a driver's output is its program's."""
 
 
-#: Those of this process. The child of a fork lets go of the ports: it would keep them after the parent's end.
+#: The servers of this process. A forked child closes them, since it would hold the ports after the parent's end.
 _open: weakref.WeakSet[LoopbackServer] = weakref.WeakSet()
 
 

@@ -1,6 +1,6 @@
-"""The manual as the package has it: Markdown files of ``mray/_manual``, listed in their order by ``index.md``.
+"""The manual in the package: Markdown files of ``mray/_manual``, in the order of ``index.md``.
 
-Read as package data, so that they are found in a wheel and in a zip file too. Nothing is imported but the standard library.
+Read as package data, which works in a wheel and in a zip file too. Imports only the standard library.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import NamedTuple
 from mray.cli import reference
 
 _LISTED = re.compile(r"^\* \[([\w-]+)\]\([\w-]+\.md\): (.+)$", re.MULTILINE)
-#: Marks of parts that are made from the source.
+#: Marks of generated parts.
 _COMMENT = re.compile(r"^<!--.*?-->\n+", re.MULTILINE | re.DOTALL)
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-#: So many pages are named where another one was meant.
+#: Most names of pages that are suggested for an unknown one.
 _NEAREST = 4
 
 
@@ -26,7 +26,7 @@ class Page(NamedTuple):
 
     #: Its name in ``mray docs NAME``.
     name: str
-    #: A line that says what it is about.
+    #: A summary in one line.
     line: str
 
     @property
@@ -62,7 +62,7 @@ def find(name: str) -> Page | None:
 
 
 def nearest(word: str) -> list[str]:
-    """Names of pages that may have been meant by `word`: like it, or with it in their headings, or in their text."""
+    """Names of pages that `word` may mean: similar names, or pages with it in their headings or text."""
     word = word.lower()
     names = [page.name for page in pages()]
     like = [name for name in names if name.startswith(word[:4])] + difflib.get_close_matches(word, names, _NEAREST, 0.6)
@@ -78,5 +78,5 @@ def headings(text: str) -> list[str]:
 
 
 def slug(heading: str) -> str:
-    """The name of a heading in a link: lower case, hyphens for spaces, no other signs, as hosts of Markdown have it."""
+    """The anchor of a heading: lower case, hyphens for spaces, no other punctuation, as Markdown hosts generate it."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

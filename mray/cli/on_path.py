@@ -1,7 +1,7 @@
-"""A command ``ray`` on the ``PATH`` of programs that `mray run` runs: those that start Ray's command themselves find mray's.
+"""A command ``ray`` on the ``PATH`` of programs that `mray run` runs, so that those that start Ray's command find mray's.
 
-In the process of ``mray run``. The command is a file in a folder of its own in mray's cache, which is put before the other folders of
-``PATH`` in this process, and so in those that the program starts. Nothing outside of these changes.
+In the process of ``mray run``. The command is a file in its own folder of mray's cache, which is put first on the
+``PATH`` of this process, and so of those that the program starts. Nothing else changes.
 
 ::
 
@@ -9,7 +9,7 @@ In the process of ``mray run``. The command is a file in a folder of its own in 
             └── RAY_ADDRESS=host:N; ray.init() joins it
 
 Rejected: a package ``ray`` on ``PYTHONPATH``, for ``python -m ray.scripts.scripts`` in another process: every Python that the program
-starts, of whatever environment, would import it.
+starts, in any environment, would import it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mray._inside.processes import interpreter
 from mray._inside.sessions import is_private
 from mray.exceptions import RaySystemError
 
-#: The program of the file: it finds the mray that wrote it, and nothing in the folder that it is started in.
+#: The file's content: it imports the mray that wrote it, and nothing from the current directory.
 _PROGRAM = (
     "import sys; root = {root!r}; sys.path[:1] = [] if root in sys.path[1:] else [root]; import mray.cli.ray_command; "
     "mray.cli.ray_command.main()"
@@ -33,7 +33,7 @@ _PROGRAM = (
 
 
 def put_on_path() -> None:
-    """Have ``ray`` be mray's in the programs that this process starts. Where no file can be written nothing changes."""
+    """Make ``ray`` mray's in the programs that this process starts. Does nothing where no file can be written."""
     with contextlib.suppress(OSError, RaySystemError):
         folder = _command_folder()
         path = os.environ.get("PATH", os.defpath)
@@ -42,7 +42,7 @@ def put_on_path() -> None:
 
 
 def _command_folder() -> str:
-    """The folder that has the command alone, for this interpreter and this mray. OSError where there can be none."""
+    """The folder that holds the command alone, for this interpreter and this mray. OSError if it cannot be created."""
     program = _PROGRAM.format(root=str(Path(__file__).parents[2]))
     text = f'#!/bin/sh\nexec {shlex.quote(interpreter())} -c {shlex.quote(program)} "$@"\n'
     folder = os.path.join(cache_folder("commands"), f"{zlib.crc32(text.encode()):08x}")

@@ -1,7 +1,7 @@
 """The command ``ray`` of programs that `mray run` runs (see `mray.cli.on_path`).
 
-``ray start``, ``ray stop``, ``ray status`` and what else has a namesake among mray's commands is that one; the others say why they are not
-there.
+Ray's commands that mray has too (``ray start``, ``ray stop``, ``ray status`` and others) run mray's; the others print why they do not
+exist.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mray.util.state.api import session_directory
 from mray.util.state.exception import ServerUnavailable
 
 _ONE_MACHINE = "mray runs on this machine alone, which is one node"
-#: Commands of Ray that mray has no namesake of, and why.
+#: Commands of Ray without a counterpart in mray, and why.
 _ABSENT = {
     **dict.fromkeys(
         ("attach", "dashboard", "down", "drain-node", "exec", "get-head-ip", "get-worker-ips", "kill-random-node", "kuberay-autoscaler"),
@@ -31,17 +31,17 @@ _ABSENT = {
     "kill-actor": "ray.kill ends an actor, in a program that has joined its session",
     "check-open-ports": "mray opens no port",
 }
-#: Options of Ray's command itself, before the name of one of its commands, that take a value.
+#: Options of Ray's command itself, before a subcommand, that take a value.
 _GENERAL = ("--logging-level", "--logging-format", "--log-style", "--log-color")
 
 
 def main() -> None:
-    """The command with the words of this process; ends it."""
+    """Run the command with the arguments of this process, and exit."""
     sys.exit(run(sys.argv[1:]))
 
 
 def run(words: list[str]) -> int:
-    """Do what Ray's command does with these words; returns its exit status."""
+    """Do what Ray's command does with these arguments; returns its exit status."""
     while words and words[0].partition("=")[0] in (*_GENERAL, "-v"):
         words = words[1 + (words[0] in _GENERAL) :]
     first = words[0] if words else ""
@@ -52,7 +52,7 @@ def run(words: list[str]) -> int:
     if name in _ABSENT:
         print(f"ray {name}: this command is not in mray: {_ABSENT[name]}.", file=sys.stderr)
         return USAGE
-    if name in ("disable-usage-stats", "enable-usage-stats"):  # nobody is told of anything
+    if name in ("disable-usage-stats", "enable-usage-stats"):  # mray collects no usage statistics
         return DONE
     if name == "health-check":
         return _health(words[1:])
@@ -62,7 +62,7 @@ def run(words: list[str]) -> int:
 
 
 def _health(words: list[str]) -> int:
-    """Whether the session at ``--address``, of the variable, or the only one lives."""
+    """Whether the session named by ``--address`` or the environment variable, or the only one, lives."""
     named = next((after for word, after in pairwise(words) if word == "--address"), None)
     try:
         return DONE if is_alive(session_directory(named)) else NOT_FOUND

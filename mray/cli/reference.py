@@ -1,7 +1,7 @@
-"""The API reference: Markdown made of the public modules' names, signatures and docstrings, when the page ``reference`` is read.
+"""The API reference: Markdown from the names, signatures and docstrings of the public modules, generated when the page ``reference`` is
+read.
 
-Nothing is written down twice: what `help` says of a name is what the page says. Modules of optional packages are left out where these are
-not installed.
+Modules of optional packages are left out where these are not installed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MODULES = (
 )
 #: Terms of a docstring, each with its indented meaning.
 _TERM = re.compile(r"^(`[^\n]+`)\n((?: {4}[^\n]+\n?)+)", re.MULTILINE)
-#: A program in a docstring.
+#: A code block in a docstring.
 _PROGRAM = re.compile(r"::\n\n((?: {4}[^\n]*\n|\n)+)")
 
 
@@ -63,7 +63,7 @@ def _exported(module: ModuleType) -> list[str]:
 
 
 def _entry(name: str, value: Any) -> Iterator[str]:
-    """A name with its signature and docstring; of a class its methods too, those of its own."""
+    """A name with its signature and docstring; for a class also its own methods."""
     yield f"\n**`{name}{_signature(value)}`**\n"
     yield _markdown(value)
     if inspect.isclass(value):
@@ -87,7 +87,7 @@ def _signature(value: Any) -> str:
 
 
 def _markdown(value: Any) -> str:
-    """A docstring in Markdown: terms become points of a list, programs fenced blocks. Nothing for a class without one of its own."""
+    """A docstring in Markdown: terms become list items, code blocks fenced ones. Empty for a class without a docstring of its own."""
     written = inspect.getdoc(value) or ""
     if inspect.isclass(value) and "__doc__" not in vars(value):
         return ""

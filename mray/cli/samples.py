@@ -1,4 +1,4 @@
-"""Samples for `mray metrics` and `mray top`: one look at a session as numbers. No output here."""
+"""Samples for `mray metrics` and `mray top`: a session's state as numbers. No output here."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Sample:
 
 
 def take(view: SessionView) -> Sample:
-    """Look at a session now; every process is asked once."""
+    """Sample a session now; every process is asked once."""
     view.ask("work", "waits", "programs", "graphs", "metrics")
     (node,) = view.records(NodeState)
     processes = [process for process in view.records(WorkerState) if process.is_alive]
@@ -42,13 +42,13 @@ def take(view: SessionView) -> Sample:
 # ------------------------------------------------------------------------------------------------ metrics
 @dataclass(frozen=True)
 class MetricFamily:
-    """One family of numbers, in Prometheus's words."""
+    """A metric family, as defined by Prometheus."""
 
     name: str
     kind: str  # gauge, counter or histogram
     doc: str
     labels: tuple[str, ...]
-    #: Values of the labels, and the number; of a histogram a `Distribution`.
+    #: Values of the labels, and the number; for a histogram a `Distribution`.
     samples: tuple[tuple[tuple[str, ...], Any], ...]
 
 
@@ -61,7 +61,7 @@ class Distribution:
 
 
 def metrics(sample: Sample) -> list[MetricFamily]:
-    """A sample as families of numbers. Counters begin with their process: one that is gone takes its count along."""
+    """A sample as metric families. Counters are per process: the count of a process ends with it."""
     told, node = sample.view.node, sample.node
     used = {name: taken for name, (taken, _amount) in resources(node).items()}
     total = {name: amount for name, (_taken, amount) in resources(node).items()}
@@ -110,7 +110,7 @@ def metrics(sample: Sample) -> list[MetricFamily]:
 
 
 def resources(node: NodeState) -> dict[str, tuple[float, float]]:
-    """How much of each resource of a node is used, and how much there is."""
+    """The used and the total amount of each resource of a node."""
     free = node.resources_available or {}
     return {name: (amount - free.get(name, 0.0), amount) for name, amount in node.resources_total.items() if not name.startswith("node:")}
 
@@ -124,7 +124,7 @@ def _keyed(amounts: Mapping[str, float]) -> list[tuple[tuple[str, ...], float]]:
 
 
 def _of_users(sample: Sample) -> Iterator[MetricFamily]:
-    """The families of `mray.util.metrics`, under the names that Ray exports them by: one sample for each process and set of tags."""
+    """The families of `mray.util.metrics`, under the names that Ray exports: one sample for each process and set of tags."""
     families: dict[tuple[str, str], list[tuple[WorkerState, dict[str, Any]]]] = {}
     for process, answers in sample.view.ask("metrics").items():
         for row in answers.get("metrics") or ():
@@ -148,5 +148,5 @@ def _number_of(row: dict[str, Any], value: Any) -> Any:
 
 
 def is_driver(process: WorkerState) -> bool:
-    """Whether it is the driver of its session."""
+    """Whether a process is the driver of its session."""
     return process.worker_type == "DRIVER"

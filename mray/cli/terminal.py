@@ -1,4 +1,4 @@
-"""The common parts of the commands: their arguments, exit statuses, and how rows are printed."""
+"""Common parts of the commands: arguments, exit statuses, and the printing of rows."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ FORMATS = ("table", "json", "yaml")
 #: Digits that a table shows of an id that is not the row's own.
 _SHORT_ID = 8
 _WIDEST = 60
-#: Widths that ids and other texts may shrink to on a narrow terminal: so many digits of an id are not those of another.
+#: Widths that ids and other texts may shrink to on a narrow terminal: this many digits identify an id.
 _LEAST_KEY, _LEAST = 13, 10
-#: Columns that never shrink, and those that a narrow terminal has before others.
+#: Columns that never shrink, and those that a narrow terminal shows before others.
 _WHOLE = ("state", "pid", "worker_pid", "is_alive")
 _NEEDED = ("name", "class_name", "state")
 #: A number, with a unit or without.
 _NUMBER = re.compile(r"-?[\d.,]+(e[+-]?\d+)?( ?(B|KiB|MiB|GiB|us|ms|s|%))?")
-#: Words that YAML takes for truth values or nothing.
+#: Words that YAML reads as booleans or null.
 _YAML_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 
 
 def parser(command: str, summary: str, epilog: str = "") -> argparse.ArgumentParser:
-    """The parser of one command."""
+    """The argument parser of one command."""
     return argparse.ArgumentParser(
         prog=f"mray {command}",
         description=summary[0].upper() + summary[1:] + ".",
@@ -60,7 +60,7 @@ def parser(command: str, summary: str, epilog: str = "") -> argparse.ArgumentPar
 
 
 def add_session(arguments: argparse.ArgumentParser, timeout: float = 5.0) -> None:
-    """The options of commands that look at one session."""
+    """Add the options of commands that query one session."""
     arguments.add_argument(
         "--session",
         "--address",
@@ -75,7 +75,7 @@ def add_session(arguments: argparse.ArgumentParser, timeout: float = 5.0) -> Non
 
 
 def port(text: str) -> int:
-    """The type of an argument that names a port; 0: any that is free."""
+    """The type of an argument that names a port; 0: any free one."""
     number = int(text)
     if not 0 <= number < 1 << 16:
         raise argparse.ArgumentTypeError(f"expected 0 to 65535, got {number}")
@@ -83,12 +83,12 @@ def port(text: str) -> int:
 
 
 def add_format(arguments: argparse.ArgumentParser) -> None:
-    """The option of commands that print rows."""
+    """Add the option of commands that print rows."""
     arguments.add_argument("--format", "-f", choices=FORMATS, default="table", help="how to print (default table)")
 
 
 def run_command(arguments: argparse.ArgumentParser, words: list[str], action: Callable[[argparse.Namespace], int]) -> int:
-    """Do it with the arguments in these words; errors of the session or the question become a line on stderr and an exit status."""
+    """Run a command with these arguments; errors of the session or query become a line on stderr and an exit status."""
     given = arguments.parse_args(words)
     try:
         with warnings.catch_warnings():
@@ -109,7 +109,7 @@ def run_command(arguments: argparse.ArgumentParser, words: list[str], action: Ca
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader (head, less) has what it wanted. Text that is still buffered must not fail at exit.
+        # The reader (head, less) has closed the pipe. Buffered text must not fail at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except OSError as error:
@@ -120,16 +120,16 @@ def run_command(arguments: argparse.ArgumentParser, words: list[str], action: Ca
 
 
 def lacks(package: str, extra: str, what: str) -> int:
-    """Say that a package is missing; the exit status."""
+    """Print that a package is missing; returns the exit status."""
     print(f"mray: {what} needs the package {package}: pip install {package!r}, or mray[{extra}].", file=sys.stderr)
     return MISSING
 
 
 # ------------------------------------------------------------------------------------------- printing
 def show(rows: Any, form: str, key: str = "") -> None:
-    """Print rows (a list of dicts, or any value for JSON and YAML) in a form; `key` names the column whose ids stay whole.
+    """Print rows (a list of dicts, or any value for JSON and YAML) in a format; `key` names the column whose ids are never shortened.
 
-    A table on a terminal is as wide as the terminal at most. Through a pipe nothing gives way.
+    A table on a terminal is no wider than the terminal. Through a pipe nothing is shortened.
     """
     if form == "json":
         print(json.dumps(rows, indent=2, default=str))
@@ -140,14 +140,14 @@ def show(rows: Any, form: str, key: str = "") -> None:
 
 
 def terminal_width() -> int | None:
-    """The columns of the terminal that stdout is; None where it is none."""
+    """The columns of the terminal that stdout is; None if it is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def table(rows: Sequence[dict[str, Any]], key: str = "", width: int | None = None) -> str:
-    """Columns as wide as they must be; those that are empty in every row are left out.
+    """A table with columns as wide as needed; columns that are empty in every row are left out.
 
-    With a `width`, ids and names give way until the rows fit into it. Columns without room even so are named below the table.
+    With a `width`, ids and names are shortened until the rows fit. Columns that still have no room are named below the table.
     """
     if not rows:
         return "(none)"
@@ -169,7 +169,7 @@ def table(rows: Sequence[dict[str, Any]], key: str = "", width: int | None = Non
 
 
 def _is_number(cells: Sequence[Sequence[str]], index: int) -> bool:
-    """Whether a column has but numbers, with or without units."""
+    """Whether a column has only numbers, with or without units."""
     said = [row[index] for row in cells if row[index] not in ("", "-")]
     return bool(said) and all(_NUMBER.fullmatch(text) for text in said)
 
@@ -192,7 +192,7 @@ def _cell(name: str, value: Any, is_key: bool, is_whole: bool = False) -> str:
         text = str(value).replace("\n", " ")
         if name.endswith("_id") and not is_key:
             text = _cut(text)
-    # Names can be asked for: a program that reads them gets them whole.
+    # Names can be queried, so programs that read them get them whole.
     return text if is_key or (is_whole and (name == "name" or name.endswith("_name"))) else cut(text, _WIDEST)
 
 
@@ -202,7 +202,7 @@ def _cut(name: Any) -> str:
 
 
 def yaml_lines(value: Any, indent: str = "") -> list[str]:
-    """A value of dicts, lists and scalars as YAML. Scalars are written as JSON has them, which YAML understands."""
+    """A value of dicts, lists and scalars as YAML. Scalars are written as in JSON, which YAML accepts."""
     if isinstance(value, dict) and value:
         lines = []
         for name, each in value.items():

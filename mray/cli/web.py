@@ -1,10 +1,10 @@
 """The manual as one page for a browser: `document`.
 
-Self-contained: styles and script (``page.css`` and ``page.js``, beside the manual) are in the page, and nothing is fetched. Markdown is
-rendered by markdown-it-py, which must be installed; pygments colours programs where it is installed. A section of a page has the address
-``#PAGE--SECTION``, and ``?q=words`` searches.
+Self-contained: the page includes its styles and script (``page.css`` and ``page.js``, beside the manual) and fetches nothing. Markdown
+is rendered by markdown-it-py, which must be installed; pygments highlights code where it is installed. A section of a page has the
+address ``#PAGE--SECTION``, and ``?q=words`` searches.
 
-The page works without its script: then there is no search, and on a narrow screen the contents stand above the text.
+Without its script the page works, but has no search, and on a narrow screen the contents stand above the text.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def document(pages: Sequence[Page]) -> str:
 
 
 def _article(markdown: Any, page: Page) -> str:
-    """A page, whose headings have addresses and whose links lead to other pages of the document."""
+    """A page, with anchors for headings and links to other pages of the document."""
     tokens = markdown.parse(page.text)
     for index, token in enumerate(tokens):
         if token.type == "heading_open":
@@ -53,14 +53,14 @@ def address(page: str, section: str = "") -> str:
 
 
 def _entry(page: Page) -> str:
-    """A page in the table of contents, with its sections below it."""
+    """A page in the table of contents, with its sections."""
     _title, *sections = headings(page.text)
     links = "".join(f'<li><a href="#{address(page.name, each)}">{html.escape(each.replace("`", ""))}</a></li>' for each in sections)
     return f'<li><a href="#{page.name}">{html.escape(page.title)}</a><ul>{links}</ul></li>'
 
 
 def _coloured(code: str, language: str, _marks: str) -> str:
-    """A program with the classes of pygments; nothing (then it is shown as it is) where there is no pygments or no such language."""
+    """Code with the classes of pygments; empty (it is then shown plain) without pygments or for an unknown language."""
     try:
         from pygments import highlight  # noqa: PLC0415
         from pygments.formatters import HtmlFormatter  # noqa: PLC0415

@@ -1,16 +1,17 @@
 """Pretended GPUs: devices of host memory, whose work is done later, so that everything above runs, and fails, as with real ones.
 
-    MRAY_NULL_DEVICES="4,peer=0,late=0.002"      four of them on the machine, seen through CUDA_VISIBLE_DEVICES as usual
-    MRAY_NULL_DEVICES="4,ipc=0,words=0"          the same, in a process that cannot open memory of others, or wait for the work of others;
+    MRAY_NULL_DEVICES="4,peer=0,late=0.002"      four of them on the machine, visible through CUDA_VISIBLE_DEVICES as usual
+    MRAY_NULL_DEVICES="4,ipc=0,words=0"          the same, in a process that cannot open memory of others, or wait for the work of
+    others;
                                                  with `exports=0`, others cannot open its memory
     MRAY_NULL_DEVICES="4,waits=1"                the same, and each call that may wait for its device does
-    null_memory     memory: exported, opened by other processes, counted whoever dies
-    null_stream     streams, run late or held on demand
+    null_memory     memory: exported, opened by other processes, counted correctly whichever process dies
+    null_stream     streams, delayed or held on demand
     null_array      arrays
 
-Behaviour that CUDA leaves undefined is an error here, where it can be: work that touches memory which is freed or closed or past its end,
-or of a device without peer access, is a fault: each call from then on raises, and no word is set. Memory of arrays that are gone is
-overwritten in the order of streams, so who comes too late finds it spoiled.
+Where CUDA's behaviour is undefined, this is an error if possible: work that touches memory which is freed, closed or out of bounds,
+or of a device without peer access, is a fault, after which each call raises and no 64-bit field is set. Memory of dead arrays is
+overwritten in the order of streams, so that late work reads garbage.
 
 For tests: `hold` and `set_late`.
 """
@@ -44,12 +45,12 @@ __all__ = ["NullArray", "NullDevice", "NullPlatform", "arange", "empty", "from_n
 
 
 _SIGN = 1 << 63
-#: Seconds between two looks at a word, at first and at most.
+#: Seconds between two checks of a 64-bit field, at first and at most.
 _FIRST_PAUSE, _LAST_PAUSE = 20e-6, 1e-3
 
 
 class _HostMemory:
-    """The host's memory that is registered in this process."""
+    """The host memory that is registered in this process."""
 
     def __init__(self) -> None:
         self._sizes: dict[int, int] = {}
@@ -70,7 +71,7 @@ class _HostMemory:
 
 
 class NullMark(Mark):
-    """When the thread of a stream came there."""
+    """Records when the thread of a stream reached it."""
 
     __slots__ = ("_time",)
 
@@ -86,7 +87,7 @@ class NullMark(Mark):
 
 class _NullAliases(Aliases):
     __slots__ = ("_array", "_storage")
-    dying = 1  # weak references call before their object lets go of anything
+    dying = 1  # weak references are called before their object releases anything
 
     def __init__(self, array: NullArray) -> None:
         self._array = array
@@ -185,7 +186,7 @@ class NullDevice(Device):
         return self.streams.create()
 
     def stream_id(self, stream: int) -> int:
-        return stream  # a handle is given once
+        return stream  # a handle is issued once
 
     def destroy_stream(self, stream: int) -> None:
         with contextlib.suppress(DeviceFaultError):
@@ -229,7 +230,7 @@ class NullDevice(Device):
         self._word(address).value = number
 
     def _await(self, address: int, number: int) -> None:
-        """On the thread of a stream. The comparison is CUDA's: by the sign of the difference."""
+        """On the thread of a stream. Compares as CUDA does, by the sign of the difference."""
         pause = _FIRST_PAUSE
         fault = self.streams.fault
         while (self._word(address).value - number) & _SIGN:
@@ -262,7 +263,7 @@ class NullDevice(Device):
         return region
 
     def launch(self, stream: int, work: Callable[[], object]) -> None:
-        """Queue work of Python on a stream, as a kernel would be."""
+        """Queue Python work on a stream, as a kernel."""
         self.streams.get(stream).launch(work)
 
     # ------------------------------------------------------------------------------------ tensors
@@ -280,7 +281,7 @@ class NullDevice(Device):
 
 
 class NullPlatform(Platform):
-    """The pretended GPUs that this process sees."""
+    """The pretended GPUs that are visible to this process."""
 
     name = "null"
 
@@ -288,7 +289,7 @@ class NullPlatform(Platform):
         self.facts_of_machine = facts
         self.host = _HostMemory()
         self.fault = Fault()
-        #: As with CUDA: it looks for a daemon of MPS once.
+        #: As in CUDA, the MPS daemon is looked up once.
         self.is_mps_client = has_daemon(pipe_directory())
         self.devices: Sequence[NullDevice] = [NullDevice(self, index, number) for index, number in enumerate(_visible(facts.gpus, visible))]
 
@@ -339,7 +340,7 @@ def _visible(count: int, ids: Sequence[GpuId] | None) -> list[int]:
     numbers: list[int] = []
     for name in ids:
         found = [number for number in range(count) if (number == name if isinstance(name, int) else uuid_of(number).startswith(name))]
-        # As CUDA does: it stops reading at the first that is not there.
+        # As in CUDA, the list ends at the first device that does not exist.
         if len(found) != 1 or found[0] in numbers:
             break
         numbers += found
@@ -347,7 +348,7 @@ def _visible(count: int, ids: Sequence[GpuId] | None) -> list[int]:
 
 
 def find_platform() -> NullPlatform | None:
-    """The platform of this process, if it is to have pretended GPUs."""
+    """The platform of this process, if the setting gives it pretended GPUs."""
     facts = settings.NULL_DEVICES.get()
     return None if facts is None else NullPlatform(facts, visible_ids())
 
@@ -395,5 +396,5 @@ def from_numpy(array: Any, device: int = 0) -> NullArray:
 
 
 def hold(stream: int = 0, device: int = 0) -> StreamHold:
-    """Have a stream do nothing of what is queued from now on, while the returned context manager is entered, or until its `release`."""
+    """Stop a stream, from the work that is queued afterwards on, while the returned context manager is entered, or until its `release`."""
     return StreamHold(_heap(device).streams.get(stream))

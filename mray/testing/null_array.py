@@ -4,11 +4,11 @@
     shapes, dtypes and addresses are computed      the bytes at the addresses are touched
     the result is returned immediately             by numpy, later
 
-The host reads the memory of an array only in `numpy` and what builds on it, which waits for the device and counts. Queued work holds
-addresses and keeps nothing alive, as with CUDA: the memory of a dead array is used again in the order of the stream that was current at its
-allocation; a user on another stream calls `record_stream`, or has the streams wait for each other.
+The host reads the memory of an array only in `numpy` and what builds on it, which waits for the device and counts the wait. Queued work
+holds addresses and keeps nothing alive, as with CUDA: the memory of a dead array is reused in the order of the stream that was current
+at its allocation; a user on another stream calls `record_stream`, or lets the streams wait for each other.
 
-Rejected: a subclass of numpy's array, whose memory numpy's C code reads on the host without asking.
+Rejected: a subclass of numpy's array, whose memory numpy's C code reads directly on the host.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from mray.testing import null_memory
 from mray.testing.null_memory import NullRegion
 from mray.testing.null_stream import NullStream, Streams
 
-#: Bytes of the largest block, and of all memory of a device, that stay after their array.
+#: Bytes of the largest block, and of all memory of a device, that are pooled after their array's end.
 _LARGEST_KEPT, _MOST_KEPT = 1 << 20, 4 << 20
-#: The contents that late work finds in memory that is no longer in use.
+#: Overwrites memory that is no longer in use, so that late work reads it.
 _STALE = 0xA5
 
 
@@ -53,7 +53,7 @@ class NullHeap:
         self.total = total
         self.streams = streams
         self.process = kernel_pid()
-        #: Memory that can be used again: bytes -> regions.
+        #: Reusable memory: bytes -> regions.
         self._idle: dict[int, deque[NullRegion]] = {}
         self._most_kept = _MOST_KEPT
 
@@ -68,7 +68,7 @@ class NullHeap:
         return Storage(self, region, None)
 
     def allocate(self, size: int) -> NullRegion:
-        """Memory of its own. Raises MemoryError."""
+        """Allocate memory outside the pool. Raises MemoryError."""
         try:
             return null_memory.allocate(self.scope, self.device, self.total, size)
         except MemoryError:
@@ -95,7 +95,7 @@ class NullHeap:
                     null_memory.drop(regions.pop())
 
     def close(self) -> None:
-        """Keep nothing afterwards."""
+        """Return all memory, and pool none afterwards."""
         self._most_kept = 0
         self.trim()
 
@@ -114,7 +114,7 @@ class Storage:
         self.used_on: list[NullStream] = []
 
     def use_on(self, stream: NullStream) -> None:
-        """The memory is not used again before what is queued on this stream when it dies is done."""
+        """Do not reuse the memory before the work queued on this stream at the array's end is done."""
         if stream is not self.stream and stream not in self.used_on:
             self.used_on.append(stream)
 
@@ -129,7 +129,7 @@ class Storage:
 
 
 def dtype_named(name: str) -> np.dtype[Any]:
-    """numpy's dtype of torch's name. Raises TypeError for those that numpy does not have."""
+    """numpy's dtype by torch's name. Raises TypeError for those that numpy does not have."""
     dtype = np.dtype(name)
     if dtype.kind not in "biufc":
         raise TypeError(f"arrays on pretended devices cannot be of dtype {name!r}")
@@ -137,7 +137,7 @@ def dtype_named(name: str) -> np.dtype[Any]:
 
 
 def _hold(view: Any) -> NullRegion:
-    """The region in which the elements of a view lie, to be held while they are touched. Raises RuntimeError if there is none."""
+    """The region of a view's elements, to be held while they are touched. Raises RuntimeError if there is none."""
     low = high = view.ctypes.data
     for size, stride in zip(view.shape, view.strides, strict=True):
         low += min(0, (size - 1) * stride)
@@ -146,7 +146,7 @@ def _hold(view: Any) -> NullRegion:
 
 
 def heaps() -> list[NullHeap]:
-    """Of the pretended devices of this process."""
+    """The heaps of the pretended devices of this process."""
     here = platform()
     return [] if here is None or here.name != "null" else [device.heap for device in here.devices]  # type: ignore[attr-defined]
 
@@ -176,7 +176,7 @@ class NullArray(NDArrayOperatorsMixin):
     def over(
         cls, storage: Storage, address: int, dtype: np.dtype[Any], shape: Sequence[int], strides: Sequence[int] | None = None
     ) -> NullArray:
-        """A dense array over memory that `storage` keeps."""
+        """A dense array over memory that `storage` keeps alive."""
         steps = None if strides is None else [step * dtype.itemsize for step in strides]
         memory: Any = (ctypes.c_char * (math.prod(shape) * dtype.itemsize)).from_address(address)
         return cls(storage, np.ndarray(shape, dtype, memory, 0, steps))
@@ -234,9 +234,9 @@ class NullArray(NDArrayOperatorsMixin):
         self.storage.use_on(self.storage.heap.streams.get(stream))
 
     def copy_(self, source: Any, casting: Any = "same_kind") -> NullArray:
-        """Take the elements of another array, of any device or of numpy."""
+        """Copy the elements of another array, of any device or of numpy."""
         is_ours = isinstance(source, NullArray)
-        target, taken = self.view, source.view if is_ours else np.array(source)  # as it is now: the caller may change it
+        target, taken = self.view, source.view if is_ours else np.array(source)  # copied now: the caller may change it
         _check_fits(taken.dtype, taken.shape, target, casting)
         ours = self.storage.heap.streams.current
         theirs = source.storage.heap.streams.current if is_ours else ours
@@ -264,7 +264,7 @@ class NullArray(NDArrayOperatorsMixin):
         return bool(self.view.flags.c_contiguous)
 
     def contiguous(self) -> NullArray:
-        """In C order; a copy only if it is not."""
+        """The array in C order; a copy only if needed."""
         return self if self.is_contiguous() else self.clone()
 
     # ------------------------------------------------------------------------------------ views
@@ -273,7 +273,7 @@ class NullArray(NDArrayOperatorsMixin):
         for each in keys:
             if isinstance(each, bool) or not (each is None or each is Ellipsis or isinstance(each, (int, slice, np.integer))):
                 raise TypeError(f"arrays on pretended devices are indexed by ints, slices, None and Ellipsis, not by {each!r}")
-        # With an Ellipsis, numpy gives an array also where one element is left.
+        # With an Ellipsis, numpy returns an array also for a single element.
         return NullArray(self.storage, self.view[keys if Ellipsis in keys else (*keys, Ellipsis)])
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -333,7 +333,7 @@ class NullArray(NDArrayOperatorsMixin):
         work: Callable[[Any], object],
         target: NullArray | None = None,
     ) -> NullArray:
-        """Queue work that computes a result of this form from these arrays, into the target or a new array."""
+        """Queue work that computes a result of this shape from these arrays, into the target or a new array."""
         result = NullArray.new(self.storage.heap, dtype, shape) if target is None else target
         view = result.view
         _check_fits(dtype, shape, view)
@@ -361,7 +361,7 @@ def launch(stream: NullStream, views: Sequence[Any], work: Callable[[], object],
 
 
 def bring_back(data: Any, index: int) -> NullArray:
-    """For unpickling: an array on the device of this index, or else on the first."""
+    """Unpickle: an array on the device with this index, or else on the first."""
     here = heaps()
     if not here:
         raise RuntimeError(
@@ -373,7 +373,7 @@ def bring_back(data: Any, index: int) -> NullArray:
 
 
 def dense(array: NullArray) -> tuple[NullArray, Facts]:
-    """The array, or a copy in C order if it has gaps or repeats, and its facts."""
+    """The array, or a copy in C order if it has gaps or repeats, and its description."""
     if not is_dense(array.shape, array.strides, array.dtype.itemsize):
         array = array.clone()
     strides = None if array.is_contiguous() else tuple(stride // array.dtype.itemsize for stride in array.strides)

@@ -1,17 +1,18 @@
 """Memory of pretended devices: anonymous files, mapped by the processes that use them.
 
     owner                                          peer
-    allocate: memfd "mray-null-<scope>-<device>"   open_exported: /proc/<pid>/fd/<fd>, and the inode proves that it is the right one
-    Region: mapped, its descriptor kept            Region: mapped, its descriptor kept
+    allocate: memfd "mray-null-<scope>-<device>"   open_exported: /proc/<pid>/fd/<fd>, whose inode must match
+    Region: mapped, its descriptor open            Region: mapped, its descriptor open
 
-How full a device is stands nowhere: it is the sum of the files of its name that any process has open, each counted once. So it is right
-whenever and however any of them dies.
+The used memory of a device is not stored: it is the sum of the files of its name that any process has open, each counted once. So it is
+right whenever and however a process dies.
 
-*Addresses do not repeat.* Regions are mapped at ever higher addresses of a range that is reserved and not accessible, so whoever uses an
-address after its memory was freed finds nothing there (`resolve`), instead of something else. Addresses are resolved when work runs, on the
-thread of a stream, which holds the region meanwhile: nobody meets an unmapped page.
+*Addresses do not repeat.* Regions are mapped at ever higher addresses of a reserved, inaccessible range, so the use of an address after
+its
+memory was freed finds nothing (`resolve`), rather than other data. Addresses are resolved when work runs, on the
+thread of a stream, which holds the region meanwhile, so that no access hits an unmapped page.
 
-Any thread. Finalizers may run between any two byte codes and drop regions, so nothing here is locked: each change of a table is one call of
+Any thread. Finalizers may run between any two byte codes and drop regions, so nothing is locked: each change of a table is one call into
 C, which no other thread interrupts.
 """
 
@@ -50,14 +51,14 @@ HANDLE_SIZE = _HANDLE.size
 
 # ---------------------------------------------------------------------------------------------- addresses
 class _Addresses:
-    """The range of this process that regions are mapped in."""
+    """The address range of this process in which regions are mapped."""
 
     def __init__(self) -> None:
         self._lock = allocate_lock()
         self._next = self._end = 0
 
     def take(self, size: int) -> int:
-        """The first of so many addresses that nothing lies at, nor ever lay; a page after them stays free for ever."""
+        """The first of this many addresses that were never used; a page after them stays free forever."""
         size += PAGE
         with self._lock:
             if self._next + size > self._end:
@@ -87,7 +88,7 @@ def _map(address: int, size: int, protection: int, flags: int, fd: int) -> int:
 
 
 def at_end(function: Callable[..., object], *arguments: object) -> object:
-    """Something with whose last reference the function is called. See Note [finalizers in cycles]."""
+    """An object whose last reference calls the function when it is dropped. See Note [finalizers in cycles]."""
     token = np.empty(0)
     weakref.finalize(token, function, *arguments).atexit = False  # at exit the kernel does it
     return token
@@ -120,7 +121,7 @@ class NullRegion:
         #: The device's number on the machine.
         self.device = device
         self.is_opened = is_opened
-        #: Whether it is in use: work that touches a region which is not is an error.
+        #: Whether it is in use: work that touches a region not in use is an error.
         self.is_live = True
         _map(self.base, size, _PROT_READ_WRITE, _MAP_SHARED | _MAP_FIXED, file.fd)
         self._end = at_end(_unmap, self.base, size)
@@ -137,14 +138,14 @@ def _keep(region: NullRegion) -> NullRegion:
 
 
 def drop(region: NullRegion) -> None:
-    """Nobody is to find it any more. Idempotent."""
+    """Hide the region from `find`. Idempotent."""
     region.is_live = False
     if _regions.pop(region.base, None) is not None:
         _bases.remove(region.base)
 
 
 def find(address: int) -> NullRegion | None:
-    """The region that an address lies in, in use or not."""
+    """The region that contains an address, in use or not."""
     bases = _bases.copy()
     place = bisect.bisect_right(bases, address)
     region = _regions.get(bases[place - 1]) if place else None
@@ -152,7 +153,7 @@ def find(address: int) -> NullRegion | None:
 
 
 def resolve(address: int, size: int) -> NullRegion:
-    """The region in use in which these bytes lie, to be held while they are touched. Raises RuntimeError if there is none."""
+    """The region in use that contains these bytes, to be held while they are touched. Raises RuntimeError if there is none."""
     region = find(address)
     if region is None or not region.is_live:
         raise RuntimeError(f"illegal address: work touched {size} bytes at {address:#x}, which are not, or no more, memory of a device")
@@ -162,7 +163,7 @@ def resolve(address: int, size: int) -> NullRegion:
 
 
 def drop_all() -> None:
-    """Nothing is in use any more."""
+    """Mark every region as not in use."""
     for region in list(_regions.values()):
         drop(region)
 
@@ -205,16 +206,16 @@ def used_bytes(scope: str, device: int) -> int:
 
 
 def allocate(scope: str, device: int, total: int, size: int) -> NullRegion:
-    """New memory of a device that has `total` bytes. Raises MemoryError when it is full."""
+    """Allocate memory of a device that has `total` bytes. Raises MemoryError when it is full."""
     size = round_up(size)
     try:
         file = OpenFile(os.memfd_create(_file_name(scope, device), os.MFD_CLOEXEC))
     except OSError as error:
         raise MemoryError(f"no memory for a device: {error}") from error
     os.ftruncate(file.fd, size)
-    # Counted after it is made: of several processes that take the last bytes at once, none gets more than there is.
+    # Counted after the allocation: when several processes take the last bytes concurrently, none gets more than exists.
     if used_bytes(scope, device) > total:
-        del file  # now, and not with the error
+        del file  # now, rather than with the error
         raise MemoryError(f"{size} bytes were asked for on a pretended device of {total} bytes, which does not have them")
     return _keep(NullRegion(device, file, size))
 
@@ -226,13 +227,13 @@ def exported(region: NullRegion) -> bytes:
 
 
 def device_of(handle: bytes) -> int:
-    """The device whose memory a handle stands for, by its number on the machine."""
+    """The device of a handle's memory, by its number on the machine."""
     device: int = _HANDLE.unpack(handle)[4]
     return device
 
 
 def open_exported(handle: bytes) -> NullRegion:
-    """Map memory of another process. Raises RuntimeError when it is gone."""
+    """Map memory of another process. Raises RuntimeError when it is released."""
     pid, number, inode, size, device = _HANDLE.unpack(handle)
     try:
         file = OpenFile(os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC))

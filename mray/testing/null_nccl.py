@@ -1,23 +1,23 @@
-"""NCCL on pretended devices: the calls of `mray._device.libnccl`, between processes, over memory of the host.
+"""NCCL on pretended devices: the calls of `mray._device.libnccl`, between processes, over host memory.
 
     rank a                                                   rank b
     send(...)  queued on a stream                            recv(...)  queued on a stream
-    its thread: waits for the word of b <--- bytes, dtype -- its thread: "here I am"
+    its thread: waits for b's header <---- bytes, dtype ---- its thread: ready to receive
                 -------------------------------- the bytes -->  into the memory
 
-    a collective: every rank's bytes to rank 0, which computes, and what each gets back
+    a collective: every rank sends its bytes to rank 0, which computes, and receives its result
 
-As with NCCL, what is called is only queued, and the work of one communicator runs one piece after the other in the order of the calls, on
-whichever streams. A send ends no sooner than the other side receives (the real one may, with few bytes: do not count on it). Work whose
-peer is dead or has left waits until this side calls `abort`. Calls that do not fit together are found out, and told by `check_async_error`:
-with the real one they are a hang or a wrong result.
+As with NCCL, calls are only queued, and the work of one communicator runs sequentially in the order of the calls, on any streams. A send
+ends no sooner than the other side receives (the real one may end earlier with few bytes). Work whose peer is dead or has left waits
+until this side calls `abort`. Mismatched calls are detected and reported by `check_async_error`, where the real one hangs or computes a
+wrong result.
 
-Ranks meet on unix sockets without a file, named after the id of the communicator: they go with their processes, whatever these die of.
+Ranks meet on unix sockets in the abstract namespace, named after the id of the communicator, which vanish with their processes.
 numpy is not imported before the first reduction. Any thread; one at a time per communicator.
 
 Rejected: mray's own groups over shared memory (`mray._channel.shared_memory_group`) on a stream. The code that is tested with pretended
-NCCL stands on such a group already, so a fault of it would be on both sides and seen on neither; and a group ends where NCCL waits for
-ever.
+NCCL uses such a group already, so a fault of it would be on both sides and noticed on neither; and a group raises an error where NCCL
+waits forever.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _ID_BYTES = 128
 _SIZES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
 _KINDS = ("i1", "u1", "i4", "u4", "i8", "u8", "f2", "f4", "f8")
 
-#: Seconds that a rank looks for its peers: theirs is a fault that nothing else finds.
+#: Seconds that a rank waits for its peers.
 _PATIENCE = 120.0
-#: Seconds between two attempts to find one.
+#: Seconds between two attempts to connect to a peer.
 _PAUSE = 0.005
 
-#: Purposes of connections: bytes from the higher rank to the lower one, the other way, collectives.
+#: Purposes of connections: bytes from the higher rank to the lower one, the other direction, collectives.
 _UP, _DOWN, _STAR = range(3)
 #: Kind of call, dtype, operation, root, bytes.
 _HEAD = Struct("<iiiiq")
@@ -67,7 +67,7 @@ _current = _Current()
 
 @contextlib.contextmanager
 def current_device(device: Any) -> Iterator[None]:
-    """Makes it the device that communicators of this thread are made on."""
+    """Make it the device of communicators that this thread creates."""
     before, _current.device = _current.device, device
     try:
         yield
@@ -76,7 +76,7 @@ def current_device(device: Any) -> Iterator[None]:
 
 
 def get_version() -> int:
-    """The version that is pretended: MRAY_NULL_NCCL_VERSION."""
+    """The pretended version: MRAY_NULL_NCCL_VERSION."""
     return settings.NULL_NCCL_VERSION.get()
 
 
@@ -90,7 +90,7 @@ class NcclCommunicator:
     """One rank, on the device that is the calling thread's current one."""
 
     def __init__(self, ndev: int, commId: bytes, rank: int) -> None:  # noqa: N803  (the header's names)
-        """Meet the other ranks; waits until all are there. NcclError when they cannot be ranks of one communicator."""
+        """Wait until all ranks have joined. NcclError when they cannot be ranks of one communicator."""
         if not 0 <= rank < ndev or len(commId) != _ID_BYTES:
             raise NcclError(_ARGUMENT)
         if _current.device is None:
@@ -101,11 +101,11 @@ class NcclCommunicator:
         self._aborted = threading.Event()
         self._open = True
         self._error = 0
-        #: Of each call that is not done: set when it is, whatever stream it is on.
+        #: One for each unfinished call, on any stream; set when the call is done.
         self._pending: deque[threading.Event] = deque()
-        #: Held by the work that runs.
+        #: Held by the running work.
         self._running = threading.Lock()
-        #: (peer, what for): to send to it, to receive from it, for collectives.
+        #: (peer, purpose): for sending to it, for receiving from it, for collectives.
         self._lines: dict[tuple[int, int], socket.socket] = _meet(ndev, commId, rank)
         try:
             self._check_ranks()
@@ -127,13 +127,13 @@ class NcclCommunicator:
 
     # ------------------------------------------------------------------------------------ ending
     def abort(self) -> None:
-        """End at once: what is queued ends unfinished."""
+        """End immediately, with the queued work unfinished."""
         if self._open:
             self._open = False
             self._aborted.set()
             for line in self._lines.values():
                 with contextlib.suppress(OSError):
-                    line.shutdown(socket.SHUT_RDWR)  # wakes who reads or writes there
+                    line.shutdown(socket.SHUT_RDWR)  # wakes readers and writers
             for done in tuple(self._pending):
                 done.set()
             with self._running:
@@ -149,7 +149,7 @@ class NcclCommunicator:
             self._close()
 
     def check_async_error(self) -> None:
-        """Raises what went wrong in the work."""
+        """Raise the error of the work, if any."""
         if self._error:
             raise NcclError(self._error)
 
@@ -164,12 +164,12 @@ class NcclCommunicator:
         self._queue(stream, lambda: self._message(sendbuf, size, datatype, peer, True))
 
     def recv(self, recvbuf: int, count: int, datatype: int, peer: int, stream: int) -> None:
-        """Queue the next message of a rank, into memory."""
+        """Queue receiving the next message of a rank, into memory."""
         size = self._bytes(count, datatype, peer)
         self._queue(stream, lambda: self._message(recvbuf, size, datatype, peer, False))
 
     def allReduce(self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, stream: int) -> None:  # noqa: N802
-        """Queue a reduction into everybody's memory."""
+        """Queue a reduction into every rank's memory."""
         size = self._bytes(count, datatype)
         self._collect(stream, _ALLREDUCE, datatype, op, 0, sendbuf, size, recvbuf)
 
@@ -179,12 +179,12 @@ class NcclCommunicator:
         self._collect(stream, _REDUCE, datatype, op, root, sendbuf, size, recvbuf)
 
     def broadcast(self, sendbuff: int, recvbuff: int, count: int, datatype: int, root: int, stream: int) -> None:
-        """Queue the root's bytes into everybody's memory."""
+        """Queue a copy of the root's bytes into every rank's memory."""
         size = self._bytes(count, datatype, root)
         self._collect(stream, _BROADCAST, datatype, 0, root, sendbuff, size, recvbuff)
 
     def allGather(self, sendbuf: int, recvbuf: int, count: int, datatype: int, stream: int) -> None:  # noqa: N802
-        """Queue everybody's bytes, by rank, into everybody's memory."""
+        """Queue a copy of every rank's bytes, by rank, into every rank's memory."""
         size = self._bytes(count, datatype)
         self._collect(stream, _ALLGATHER, datatype, 0, 0, sendbuf, size, recvbuf)
 
@@ -200,7 +200,7 @@ class NcclCommunicator:
         return count * _SIZES[datatype]
 
     def _queue(self, stream: int, work: Callable[[], None]) -> None:
-        queue = self._device.streams.get(stream)  # who names none is told at once
+        queue = self._device.streams.get(stream)  # raises immediately for an unknown stream
         before = self._pending[-1] if self._pending else None
         done = threading.Event()
         self._pending.append(done)
@@ -214,20 +214,20 @@ class NcclCommunicator:
                 with contextlib.suppress(OSError, EOFError, ValueError):
                     work()
                     return
-            self._aborted.wait()  # the peer is gone, which ends nothing
+            self._aborted.wait()  # as with NCCL, the peer's death ends nothing
 
         def end() -> None:
             done.set()
             self._pending.remove(done)
 
         queue.launch(run)
-        queue.submit(end)  # also when the device does nothing any more
+        queue.submit(end)  # also after a fault of the device
 
     # ------------------------------------------------------------------------------------ work
     def _message(self, address: int, size: int, datatype: int, peer: int, sends: bool) -> None:
-        """The receiver tells first what it expects."""
+        """The receiver first sends what it expects."""
         if peer == self._rank:
-            self._error = _USAGE  # only with a receive in one group, which nobody here needs
+            self._error = _USAGE  # only possible with a receive in one group, which mray does not use
             return
         line = self._lines[peer, _UP if sends == (self._rank > peer) else _DOWN]
         head = _HEAD.pack(_SEND, datatype, 0, 0, size)
@@ -259,7 +259,7 @@ class NcclCommunicator:
         self._queue(stream, work)
 
     def _share(self, own: bytes, compute: Callable[[list[bytes]], list[bytes]]) -> bytes:
-        """Everybody's bytes to rank 0; what it makes of them for this rank."""
+        """Send the bytes to rank 0; returns its result for this rank."""
         if self._rank:
             line = self._lines[0, _STAR]
             _write_message(line, own)
@@ -273,7 +273,7 @@ class NcclCommunicator:
 
 # --------------------------------------------------------------------------------------------- computing
 def _results(parts: list[bytes], world_size: int) -> list[bytes]:
-    """The answer to each rank for the calls of all: a plus and its bytes, or a minus when they called different things."""
+    """The answer to each rank: a plus and its bytes, or a minus when the ranks called different things."""
     heads = {part[: _HEAD.size] for part in parts}
     if len(heads) > 1:
         return [b"-"] * world_size
@@ -291,11 +291,11 @@ def _results(parts: list[bytes], world_size: int) -> list[bytes]:
 
 
 def _reduced(memories: Sequence[memoryview], datatype: int, op: int) -> bytes:
-    """Element by element, in the order of the ranks."""
+    """Reduce element by element, in the order of the ranks."""
     import numpy  # noqa: PLC0415
 
     if datatype == DTYPES["bfloat16"]:
-        # The upper half of a float32 each.
+        # Each is the upper half of a float32.
         arrays = [(numpy.frombuffer(memory, "u2").astype("u4") << 16).view("f4") for memory in memories]
     else:
         arrays = [numpy.frombuffer(memory, _KINDS[datatype]) for memory in memories]
@@ -319,7 +319,7 @@ def _reduced(memories: Sequence[memoryview], datatype: int, op: int) -> bytes:
 # ------------------------------------------------------------------------------------------------- bytes
 @contextlib.contextmanager
 def _memory(address: int, size: int) -> Iterator[memoryview]:
-    """Memory of a device. RuntimeError if it is none: that is an error of the device, as any illegal address."""
+    """Memory of a device. RuntimeError if it is not, since an illegal address is an error of the device."""
     if not size:
         yield memoryview(b"")
         return
@@ -343,7 +343,7 @@ def _read(line: socket.socket, size: int) -> bytes:
 
 
 _LENGTH = Struct("<q")
-#: Of one message between ranks.
+#: Limit of one message between ranks.
 _MOST_BYTES = 1 << 36
 
 
@@ -364,7 +364,7 @@ _HELLO = Struct("<iii")
 
 
 def _meet(world_size: int, unique_id: bytes, rank: int) -> dict[tuple[int, int], socket.socket]:
-    """The connections to all other ranks: each listens for the higher ones, and connects to the lower ones."""
+    """Connect to all other ranks: each accepts the higher ones, and connects to the lower ones."""
     lines: dict[tuple[int, int], socket.socket] = {}
     name = b"\0mray-null-nccl-" + unique_id[:64] + b"-"
     deadline = monotonic() + _PATIENCE
@@ -396,7 +396,7 @@ def _meet(world_size: int, unique_id: bytes, rank: int) -> dict[tuple[int, int],
 
 
 def _accept(listener: socket.socket) -> socket.socket:
-    """The next connection of our own user: anybody can see such names, and connect."""
+    """The next connection of this user: any user can see such names, and connect."""
     while True:
         line, _address = listener.accept()
         if peer_is_ours(line):

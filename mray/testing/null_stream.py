@@ -1,22 +1,21 @@
-"""Streams of pretended devices: work that is done later, in order, on threads of its own.
+"""Streams of pretended devices: work that is done later, in order, on separate threads.
 
     any thread                                     a thread of a hardware queue, while there is work
     NullStream.launch(work)               -- queue -> started when it is at the head, and the stream has done its earlier work
-    NullStream.order(step)                -- queue -> a word of the host is set, or waited for, of this process or of another one
+    NullStream.order(step)                -- queue -> a 64-bit field of the host is set, or waited for, of this process or of another one
 
-Nothing here makes the caller wait but `NullStream.synchronize`, and a queue that is full. Work can be told to run late (`set_late`), so
-that who does not wait for an event finds a wrong result, and a stream to run nothing for a while (`StreamHold`), which proves that nobody
-else waits for it.
+Only `NullStream.synchronize` and a full queue block the caller. Work can be delayed (`set_late`), so that code that does not wait for an
+event reads a wrong result, and a stream can be stopped (`StreamHold`), which proves that nothing else waits for it.
 
 *Hardware queues.* As with CUDA, the streams of a device share a few (CUDA_DEVICE_MAX_CONNECTIONS, 8 by default, up to 32), each a FIFO.
-Work of two streams of one queue may run at the same time; but where the head of a queue waits, for an event or for earlier work of its
-stream, what other streams have queued behind it waits as well. A queue holds `CAPACITY` things that have not begun. A call that
+Work of two streams of one queue may run concurrently; but while the head of a queue waits, for an event or for earlier work of its
+stream, entries of other streams behind it wait as well. A queue holds `CAPACITY` entries that have not begun. A call that
 finds it full waits, and so does each call of another thread meanwhile.
 
-The error of a piece of work stays: the devices of the process do nothing any more, and each call raises it, as with CUDA. Events are never
-completed then; what this module itself keeps account of in the order of a stream (`NullStream.submit`) is done nonetheless.
+The error of a piece of work is sticky: the devices of the process stop, and each call raises it, as with CUDA. Events are never
+completed then; this module's own bookkeeping in the order of a stream (`NullStream.submit`) still runs.
 
-Work may be submitted by finalizers, which run between any two byte codes: nothing here holds a lock that they need.
+Finalizers, which run between any two byte codes, may submit work: nothing here holds a lock that they need.
 """
 
 from __future__ import annotations
@@ -33,25 +32,25 @@ from mray._common import clock, settings
 from mray._common.process_local import kernel_pid
 from mray._device.device import DeviceFaultError
 
-#: Things that a queue holds which have not begun.
+#: Entries that a queue holds which have not begun.
 CAPACITY = 1024
-#: Hardware queues of a device, unless CUDA_DEVICE_MAX_CONNECTIONS says another number, and at most.
+#: Hardware queues of a device, unless CUDA_DEVICE_MAX_CONNECTIONS sets another number, and at most.
 _CONNECTIONS, _MOST_CONNECTIONS = 8, 32
-#: Seconds between two looks for room in a queue; and between two looks whether something went wrong.
+#: Seconds between two checks for room in a queue; and between two checks for an error.
 _PAUSE, _LOOK = 1e-3, 0.02
 
-#: Seconds that each piece of work is late, as this process was told; None: as the setting says.
+#: Seconds that each piece of work is delayed, set by `set_late`; None: as the setting says.
 _late: float | None = None
 
 
 def set_late(seconds: float | None) -> None:
-    """From now on each piece of work in this process runs so many seconds late; None: as MRAY_NULL_DEVICES says."""
+    """Delay each later piece of work in this process by this many seconds; None: as MRAY_NULL_DEVICES says."""
     global _late
     _late = seconds
 
 
 def lateness() -> float:
-    """Seconds that work is late."""
+    """Seconds that work is delayed."""
     if _late is not None:
         return _late
     devices = settings.NULL_DEVICES.get()
@@ -59,7 +58,7 @@ def lateness() -> float:
 
 
 def connections() -> int:
-    """Hardware queues that each device of this process has."""
+    """Number of hardware queues of each device of this process."""
     text = settings.of_library("CUDA_DEVICE_MAX_CONNECTIONS") or ""
     return max(1, min(int(text), _MOST_CONNECTIONS)) if text.isdecimal() else _CONNECTIONS
 
@@ -76,23 +75,23 @@ class NullFaultError(DeviceFaultError):
 
 
 class Fault:
-    """The first error on the devices of a process, if there was one."""
+    """The first error on the devices of a process, if any."""
 
     error: BaseException | None = None
 
     def set(self, error: BaseException) -> None:
         if self.error is None:
-            # Without its frames, which keep arrays and this object.
+            # Without its frames, which reference arrays and this object.
             self.error = error.with_traceback(None)
 
     def check(self) -> None:
-        """Raises NullFaultError if something went wrong."""
+        """Raise NullFaultError after an error."""
         if self.error is not None:
             raise NullFaultError(str(self.error)) from self.error
 
 
 class _Thread(threading.local):
-    #: Whether it runs a queue: it must not wait until there is room in one.
+    #: Whether this thread runs a queue: it must not wait for room in one.
     is_of_device = False
 
 
@@ -108,9 +107,9 @@ class HardwareQueue:
         self._entries: deque[tuple[NullStream, Callable[[], object], bool, bool]] = deque()
         #: One item for each entry that takes room.
         self._waiting: deque[None] = deque()
-        #: Held by the thread that begins entries, if there is one.
+        #: Held by the thread that begins entries, if any.
         self._busy = allocate_lock()
-        #: How many streams share it.
+        #: Number of streams that share it.
         self.streams = 0
 
     def is_full(self) -> bool:
@@ -118,7 +117,7 @@ class HardwareQueue:
         return len(self._waiting) >= CAPACITY
 
     def put(self, stream: NullStream, step: Callable[[], object], *, runs: bool, takes_room: bool) -> None:
-        """Another entry, which takes no lock. `runs`: beside what other streams do; else the queue goes on when it is done."""
+        """Append an entry, without a lock. `runs`: concurrently with other streams; else the queue continues when it is done."""
         if takes_room:
             self._waiting.append(None)
         stream.unfinished.append(None)
@@ -127,12 +126,12 @@ class HardwareQueue:
 
     def _start(self) -> None:
         if not self._busy.acquire(blocking=False):
-            return  # who begins entries looks once more after it has let go
+            return  # the thread that begins entries checks again after it has released the lock
         try:
-            # Not of `threading`: its threads take a lock to start, which the frame that a finalizer interrupts may hold.
+            # Not of `threading`, whose threads take a lock to start, which the frame that a finalizer interrupts may hold.
             start_new_thread(self._run, ())
         except RuntimeError:
-            self._busy.release()  # the interpreter ends: nothing runs any more
+            self._busy.release()  # the interpreter exits: nothing runs any more
 
     def _run(self) -> None:
         _thread.is_of_device = True
@@ -141,7 +140,7 @@ class HardwareQueue:
                 stream, step, runs, takes_room = self._entries.popleft()
             except IndexError:
                 self._busy.release()
-                # Somebody may have queued more, and left it to this thread.
+                # Another thread may have queued more, and left it to this one.
                 if not self._entries or not self._busy.acquire(blocking=False):
                     return
                 continue
@@ -149,12 +148,12 @@ class HardwareQueue:
             if takes_room:
                 self._waiting.popleft()
             if runs and self.streams > 1:
-                # Another thread begins the next entries meanwhile.
+                # Another thread may begin the next entries meanwhile.
                 self._busy.release()
                 if self._entries:
                     self._start()
                 stream.do(step)
-                # The objects of the work must go before the next piece runs.
+                # The objects of the work must be released before the next piece runs.
                 del step
                 stream.busy.release()
                 if not self._entries or not self._busy.acquire(blocking=False):
@@ -181,21 +180,21 @@ class NullStream:
         self.unfinished: deque[None] = deque()
 
     def submit(self, step: Callable[[], object]) -> None:
-        """Keep account of something when the stream comes there, also after something went wrong. No call of the device: never waits."""
+        """Call this when the stream gets there, also after an error. No call of the device: never waits."""
         self._queue.put(self, step, runs=False, takes_room=False)
 
     def order(self, step: Callable[[], object]) -> None:
-        """Queue what orders others and does not touch memory: it is never late."""
+        """Queue a step that only orders other work and touches no memory: it is never delayed."""
         self._put(step, runs=False)
 
     def launch(self, work: Callable[[], object], kernel: object = None) -> None:
-        """Queue a piece of work of the device: a copy, or a kernel, of which the first launch may wait."""
+        """Queue device work: a copy, or a kernel, of which the first launch may wait."""
         if kernel is not None:
             self._context.load(kernel)
         self._put(lambda: self._work(work), runs=True)
 
     def enter(self) -> None:
-        """As each call of a driver that queues something here: raises what has gone wrong before, and waits for room."""
+        """Called by each driver call that queues something here: raises an earlier error, and waits for room."""
         self._context.enter(self._queue)
 
     def _put(self, step: Callable[[], object], *, runs: bool) -> None:
@@ -219,11 +218,11 @@ class NullStream:
         self.unfinished.popleft()
 
     def is_idle(self) -> bool:
-        """Whether all that was queued is done."""
+        """Whether all queued work is done."""
         return not self.unfinished
 
     def synchronize(self) -> None:
-        """Wait until all that is queued is done; raises what went wrong on the device."""
+        """Wait until all queued work is done; raises an error of the device."""
         context = self._context
         context.enter()
         if not self.is_idle():
@@ -235,7 +234,7 @@ class NullStream:
         context.fault.check()
 
     def follow(self, other: NullStream) -> None:
-        """Have this stream wait for the present end of another one of this process."""
+        """Make this stream wait for the present end of another one of this process."""
         if other is self:
             return
         done, fault = threading.Event(), self._context.fault
@@ -256,7 +255,7 @@ class _Current(threading.local):
 
 
 class Streams:
-    """The streams of one device in this process. Number 0 is there from the beginning; others never repeat."""
+    """The streams of one device in this process. Number 0 always exists; other numbers never repeat."""
 
     def __init__(self, fault: Fault, *, waits: bool = False) -> None:
         self.fault = fault
@@ -276,7 +275,7 @@ class Streams:
         return NullStream(self, next(self._turns), number)
 
     def enter(self, queue: HardwareQueue | None = None) -> None:
-        """As each call of a driver: raises what has gone wrong before, and waits while a thread waits for room in a queue.
+        """Called by each driver call: raises an earlier error, and waits while a thread waits for room in a queue.
 
         `queue`: where the call needs room itself.
         """
@@ -290,14 +289,14 @@ class Streams:
             self.fault.check()
 
     def get(self, number: int) -> NullStream:
-        """The stream of that number. Raises ValueError when there is none."""
+        """The stream with that number. Raises ValueError for an unknown one."""
         try:
             return self._streams[number]
         except KeyError:
             raise ValueError(f"no stream {number} on this device") from None
 
     def wait_for(self, stream: NullStream) -> None:
-        """As a program does that waits for its results."""
+        """Wait as a program does that needs its results."""
         self.waits += 1
         stream.synchronize()
 
@@ -309,37 +308,37 @@ class Streams:
         return number
 
     def destroy(self, number: int) -> None:
-        """It gets no more work; what is queued is done."""
+        """Accept no more work for it; queued work is done."""
         if not number:
             raise ValueError("stream 0 cannot be destroyed")
         self.get(number)
         self._streams.pop(number, None)
 
     def settle(self) -> None:
-        """As `enter`, in a call that may wait for the device, and does with ``waits=1``."""
+        """As `enter`, for a call that may wait for the device, and does with ``waits=1``."""
         self.enter()
         if self._waits and not _thread.is_of_device:
             for stream in list(self._streams.values()):
                 stream.synchronize()
 
     def load(self, kernel: object) -> None:
-        """Before each launch of a kernel: the first may wait for the device."""
+        """Called before each launch of a kernel: the first may wait for the device."""
         if self._waits and kernel not in self._loaded:
             self.settle()
             self._loaded.add(kernel)
 
     def is_clogged(self) -> bool:
-        """Whether a thread waits for room, and with it each that calls."""
+        """Whether a thread waits for room, and so does each thread that calls."""
         return self._full is not None and self._full.is_full()
 
     @property
     def current(self) -> NullStream:
-        """The calling thread's."""
+        """The calling thread's current stream."""
         return self.get(self._current.number)
 
     @contextlib.contextmanager
     def on(self, number: int) -> Iterator[None]:
-        """Make it the calling thread's."""
+        """Make it the calling thread's current stream."""
         self.get(number)
         before = self._current.number
         self._current.number = number
@@ -349,18 +348,18 @@ class Streams:
             self._current.number = before
 
 
-#: Of the holds of this process.
+#: The gates of this process's holds.
 _gates: weakref.WeakSet[threading.Event] = weakref.WeakSet()
 
 
 def release_all() -> None:
-    """Let all streams go on that are held: who holds one may be a test that has failed, and its traceback keeps the hold."""
+    """Release all held streams: the holder may be a failed test, whose traceback keeps the hold alive."""
     for gate in list(_gates):
         gate.set()
 
 
 class StreamHold:
-    """A stream that does nothing of what was queued after this was made, until it is released. A context manager."""
+    """Stops a stream, from the work that is queued afterwards on, until it is released. A context manager."""
 
     def __init__(self, stream: NullStream) -> None:
         self._gate = threading.Event()
@@ -369,7 +368,7 @@ class StreamHold:
         stream.order(self._gate.wait)
 
     def release(self) -> None:
-        """Let it run. Idempotent."""
+        """Let the stream continue. Idempotent."""
         self._gate.set()
 
     def __enter__(self) -> StreamHold:

@@ -1,4 +1,4 @@
-"""The places of pretended GPUs among the machine's CPUs and among each other. For the node, which loads neither numpy nor `null`."""
+"""The placement of pretended GPUs among the machine's CPUs and their distances. For the node, which loads neither numpy nor `null`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def uuid_of(number: int) -> str:
 
 
 def shares(count: int, allowed: Sequence[int]) -> list[tuple[int, ...]]:
-    """For each of so many pretended GPUs a share of the CPUs of its own, or one CPU where there are fewer than GPUs."""
+    """A share of the CPUs for each pretended GPU, or one CPU each when there are fewer CPUs than GPUs."""
     total = len(allowed)
     found = [allowed[index * total // count : (index + 1) * total // count] for index in range(count)]
     return [tuple(share) or (allowed[index % total],) for index, share in enumerate(found)]
@@ -30,7 +30,7 @@ def cpus_near(ids: Iterable[GpuId], allowed: Sequence[int]) -> dict[GpuId, tuple
 
 
 def distances(ids: Sequence[GpuId]) -> dict[tuple[GpuId, GpuId], int]:
-    """How far those of these GPUs that are pretended are apart: NVLink joins those of one island (``island=N``), nothing joins islands."""
+    """Distances between those of these GPUs that are pretended: NVLink joins those of one island (``island=N``), nothing joins islands."""
     pretended = settings.NULL_DEVICES.get()
     numbers = [name for name in ids if isinstance(name, int)]
     if pretended is None or not pretended.island:

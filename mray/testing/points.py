@@ -1,27 +1,27 @@
-"""Named points between the steps of the runtime's protocols, where tests have a process be late or die.
+"""Named points between the steps of the runtime's protocols, where tests delay or end a process.
 
-A point is a comment on a line of its own, ``# POINT lease given up``: the name says what has just happened. It costs nothing, because
-it is not there: only a process that begins with the setting MRAY_POINTS in its environment compiles the comment to a call (and keeps
-the bytecode apart). ``# POINT becomes node`` also tells what the process is from there on; until then it is a driver. ``# POINT peer heard:
-message[0]`` has a name that says which one of many it is: "peer heard 11".
+A point is a comment on its own line, ``# POINT lease given up``: the name says what has just happened. It costs nothing: only a process
+that starts with MRAY_POINTS in its environment compiles the comment to a call (and caches that bytecode separately). ``# POINT becomes
+node`` also sets the kind of the process; until then it is a driver. ``# POINT peer heard: message[0]`` has a name that includes the
+value of an expression: "peer heard 11".
 
 The setting is a JSON object, ``{"seed": 7, "rules": [...]}``. At each point every rule is tried in order. A rule is an object:
 
 ``at``       pattern of names (`fnmatch`), "*" by default
 ``in``       pattern of processes: driver, node, zygote, worker, actor, builder
-``nth``      only the n-th time that this rule fits in this process, 1 for the first
+``nth``      only the n-th time that this rule matches in this process, 1 for the first
 ``chance``   from 0 to 1, by the seed
-``once``     a path: only who makes this file, which then holds "pid process name"; of all processes one, once
-``while``    a path: only while there is such a file
+``once``     a path: only the process that creates this file, which then holds "pid process name"; of all processes one, once
+``while``    a path: only while such a file exists
 ``log``      a path: a file that gets a line "pid process name" first
-``do``       what happens: ``nothing``, ``delay`` of 0 to ``seconds``, ``wait`` until there is a file ``<once>.go``, ``raise`` a
-             RuntimeError, ``exit`` (SystemExit), ``_exit`` at once with status 7, the name of a system error (EAGAIN, EMFILE ...),
+``do``       the action: ``nothing``, ``delay`` of 0 to ``seconds``, ``wait`` until a file ``<once>.go`` exists, ``raise`` a
+             RuntimeError, ``exit`` (SystemExit), ``_exit`` immediately with status 7, the name of a system error (EAGAIN, EMFILE ...),
              which is raised as OSError, or of a signal that the process sends itself: SIGKILL, SIGSEGV, SIGTERM, SIGINT, SIGSTOP ...
 
-Chance follows the seed, the kind of process and, in workers, how many had been forked before them: the same program meets about the same
-fate again, as far as the machine lets it.
+Chance depends on the seed, the kind of process and, in workers, the number of workers forked before: a program repeats about the same
+events, as far as the machine's timing permits.
 
-Rejected: calls that do nothing when the points are off. A call of an empty function takes 40 ns, and there are ten on the way of a task.
+Rejected: calls that do nothing when the points are off. Each task passes ten points, and even an empty call takes time.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _WAIT_LOOK = 0.002
 
 
 class _Rule:
-    """One rule of the setting, and how often it has fitted."""
+    """One rule of the setting, and how often it has matched."""
 
     def __init__(self, given: dict[str, Any]) -> None:
         unknown = given.keys() - {"at", "in", "nth", "chance", "once", "while", "log", "do", "seconds"}
@@ -67,7 +67,7 @@ class _Points:
     """The rules as this process follows them."""
 
     def __init__(self, given: dict[str, Any]) -> None:
-        # Only who tests pays for these.
+        # Imported only when points are active.
         import fnmatch  # noqa: PLC0415
         import random  # noqa: PLC0415
 
@@ -108,7 +108,7 @@ class _Points:
         try:
             with open(draft, "w", encoding="utf-8") as file:
                 file.write(f"{os.getpid()} {self._process} {name}")
-            os.link(draft, path)  # whoever sees the file sees it whole
+            os.link(draft, path)  # readers never see a part of the file
         except OSError:
             return False
         finally:
@@ -145,18 +145,18 @@ _points: _Points | None = None
 
 
 def reach(name: str, which: object = None) -> None:
-    """The process has come to a point. Called from where the comment stands, any thread."""
+    """Apply the rules at a point. Called where the comment stands, on any thread."""
     if _points is not None:
         _points.reach(name if which is None else f"{name} {which}")
 
 
 def with_points(source: bytes) -> bytes:
-    """The source of a module, its points turned into calls; no line moves."""
+    """The source of a module with its points turned into calls; no line moves."""
     return POINT.sub(lambda found: _CALL % (found[1], found[2], b", " + found[3] if found[3] else b""), source)
 
 
 class _Loader(SourceFileLoader):
-    """Loads modules without a point as always, and keeps bytecode of its own of those that have some: the usual one must not get any."""
+    """Loads modules without points normally, and caches the bytecode of the others separately from the normal cache."""
 
     def get_code(self, fullname: str) -> CodeType | None:
         path = self.get_filename(fullname)
@@ -177,12 +177,12 @@ class _Loader(SourceFileLoader):
             return kept_code
         code: CodeType = self.source_to_code(source, path)
         if not sys.dont_write_bytecode:
-            self.set_data(kept, key + marshal.dumps(code))  # whole or not at all; where it may not write, it does not
+            self.set_data(kept, key + marshal.dumps(code))  # atomic; ignored where the cache is not writable
         return code
 
 
 class _Finder:
-    """Finds the modules of this package before anybody else does."""
+    """Finds the modules of this package before other finders."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
@@ -195,7 +195,7 @@ class _Finder:
 
 
 def switch_on() -> None:
-    """Have the modules that are imported from now on stop at their points. Idempotent."""
+    """Activate the points of modules that are imported afterwards. Idempotent."""
     global _points
     given = settings.POINTS.get()
     if given and _points is None:

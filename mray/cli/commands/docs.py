@@ -1,4 +1,4 @@
-"""``mray docs``: the manual as text, through the pager where the output is a terminal, or as a page of a browser."""
+"""``mray docs``: the manual as text, through the pager on a terminal, or as a page in a browser."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SUMMARY = "read the manual: its pages, one of them, or all of them in a browser"
 
 
 def main(words: list[str]) -> int:
-    """The command."""
+    """Run the command."""
     arguments = parser("docs", SUMMARY, "Without PAGE and --web the pages are listed.")
     arguments.add_argument("page", nargs="?", metavar="PAGE", help="the page to show")
     arguments.add_argument("--web", action="store_true", help="open all pages as one, with a search, in a browser (at PAGE, if given)")
@@ -71,5 +71,5 @@ def _open(output: str | None, page: manual.Page | None) -> int:
 
 
 def _kept() -> Path:
-    """The file that a browser reads after this process has ended: beside what is kept between sessions."""
+    """The file that a browser reads after this process has ended: in the cache that outlives sessions."""
     return Path(cache_folder("manual.html"))

@@ -1,4 +1,4 @@
-"""``mray doctor``: is this machine fit for mray, and has anything been left behind. The checks are in `mray.cli.checks`."""
+"""``mray doctor``: check that this machine is fit for mray, and find left-overs. The checks are in `mray.cli.checks`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mray get``: one record in full, by its id or the beginning of it."""
+"""``mray get``: one record with all details, by its id or the beginning of it."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def main(words: list[str]) -> int:
 
 
 def columns_help(record: type[StateSchema]) -> str:
-    """The columns of a record, as help text; those of --detail are marked."""
+    """The columns of a record, as help text; those that need --detail are marked."""
     lines = ["columns (* only with --detail; those in [] cannot be filtered by):"]
     for field in record.fields():
         name = field.name if field.metadata["filterable"] else f"[{field.name}]"
@@ -67,7 +67,7 @@ def _list(given: argparse.Namespace) -> int:
 
 
 def split_filter(text: str) -> tuple[str, str, str]:
-    """``state!=DEAD`` as a filter; ValueError when it is none."""
+    """Parse ``state!=DEAD`` as a filter; ValueError for other forms."""
     column, equals, value = text.partition("=")
     if not equals or not column.strip("! "):
         raise ValueError(f"--filter {text}: expected COLUMN=VALUE or COLUMN!=VALUE")

@@ -1,4 +1,4 @@
-"""``mray memory``: what holds shared memory, process by process, and the largest objects."""
+"""``mray memory``: the users of shared memory, by process, and the largest objects."""
 
 from __future__ import annotations
 

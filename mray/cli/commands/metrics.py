@@ -1,9 +1,8 @@
-"""``mray metrics``: the numbers of a session as Prometheus's text, printed, or put into a file.
+"""``mray metrics``: the numbers of a session in Prometheus's text format, printed or written to a file.
 
-A driver serves the same text where ``init(_metrics_export_port=...)`` says, until its session ends (`Exporter`): on the loopback
-interface alone, to processes of its user and of root's, at any path, as Ray does; each request looks at the session anew, and nobody is
-asked anything meanwhile. For ``mray start --metrics-export-port`` a process in the background does, as long as the session lives
-(`serve_apart`).
+With ``init(_metrics_export_port=...)`` a driver serves the same text until its session ends (`Exporter`): on the loopback
+interface alone, to processes of its user and of root, at any path, as Ray does; each request queries the session. For ``mray start
+--metrics-export-port`` a background process does, as long as the session lives (`serve_apart`).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from mray.util.state.api import look
 from mray.util.state.exception import RayStateApiException
 
 SUMMARY = "print the numbers of a session for Prometheus"
-#: Seconds for the bytes of a request, and for the answers of the session's processes.
+#: Seconds for receiving a request, and for the answers of the session's processes.
 _PATIENCE = 10.0
 
 
@@ -41,7 +40,7 @@ def _metrics(given: argparse.Namespace) -> int:
     if given.file is None:
         print(text, end="")
         return DONE
-    # A reader of the file sees the old numbers or the new ones, and never half of them.
+    # A reader of the file sees either the old numbers or the new ones.
     beside = f"{given.file}.{os.getpid()}.new"
     with open(beside, "w", encoding="utf-8") as file:
         file.write(text)
@@ -87,7 +86,7 @@ def _escaped(text: str, quoted: bool = False) -> str:
 
 # ------------------------------------------------------------------------------------------------- port
 class Exporter(LoopbackServer):
-    """Serves the numbers of a session, or of this process's, until it is closed; `server_port` is where. OSError if the port is taken."""
+    """Serves the numbers of a session, or of this process's, on `server_port` until it is closed. OSError if the port is taken."""
 
     def __init__(self, port: int, session: str | None = None) -> None:
         self.session = session
@@ -95,7 +94,7 @@ class Exporter(LoopbackServer):
 
 
 def serve_apart(port: int, session: str, node_pid: int) -> str:
-    """Serve the numbers of a session in a process of its own, which ends with the node. Returns where, or why not."""
+    """Serve the numbers of a session in a process of its own, which ends with the node. Returns the address, or why it failed."""
     read_end, write_end = os.pipe2(os.O_CLOEXEC)
     if os.fork():
         os.close(write_end)
@@ -104,20 +103,20 @@ def serve_apart(port: int, session: str, node_pid: int) -> str:
     try:
         os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
-        for fd in (0, 1, 2):  # whoever reads the output of the command sees its end
+        for fd in (0, 1, 2):  # readers of the command's output see its end
             os.dup2(null, fd)
         node = os.pidfd_open(node_pid)
         os.write(write_end, f"http://{LOOPBACK}:{Exporter(port, session).server_port}".encode())
         os.close(write_end)
         select.select([node], [], [])
-    except Exception as error:  # whatever keeps it from serving: the command says so
+    except Exception as error:  # reported by the command
         os.write(write_end, f"not served: {error}".encode())
     finally:
         os._exit(0)
 
 
 class _Request(LoopbackRequest):
-    """One request, one after the other: whoever asks often has the session's own work wait for one of them at most."""
+    """One request at a time: frequent requests delay the session's work by at most one of them."""
 
     timeout = _PATIENCE
     server: Exporter  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""``mray microbenchmark``: what objects, calls, actors and compiled graphs cost on this machine."""
+"""``mray microbenchmark``: the cost of objects, calls, actors and compiled graphs on this machine."""
 
 from __future__ import annotations
 

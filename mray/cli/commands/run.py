@@ -39,14 +39,14 @@ Runs a program written for Ray on mray: `import ray` and `from ray.x import y` m
 
 
 class _Program(NamedTuple):
-    """The module that `__main__` is going to be."""
+    """The module that becomes `__main__`."""
 
     source: CodeType | bytes | str
     #: The name of the source in tracebacks.
     name: str
     argv0: str
     attributes: Mapping[str, object]
-    #: The text, where there is one, of a source that is compiled already.
+    #: The source text, if any, of a program that is compiled already.
     text_of_code: str | None = None
 
     def code(self) -> CodeType:
@@ -60,7 +60,7 @@ class _Program(NamedTuple):
 
 
 class _CannotRunError(Exception):
-    """There is no program to run; the text says why. Python's own exit status for it is `status`."""
+    """No program can be run; the text says why, and `status` is Python's exit status for it."""
 
     def __init__(self, text: str, status: int) -> None:
         super().__init__(text)
@@ -68,7 +68,7 @@ class _CannotRunError(Exception):
 
 
 def main(arguments: list[str]) -> int:
-    """The command. Errors of the program go through, `SystemExit` too; 0 means that it came to its end."""
+    """Run the command. Errors of the program propagate, `SystemExit` too; 0 means that it ended normally."""
     with_libraries = arguments[:1] == ["--libraries"]
     arguments = arguments[with_libraries:]
     if not arguments or arguments[0] in ("--help", "-h"):
@@ -96,7 +96,7 @@ def main(arguments: list[str]) -> int:
 
 def _from_text(text: str) -> _Program:
     _search_first("")
-    if sys.version_info >= (3, 13):  # from here on Python's tracebacks show these lines
+    if sys.version_info >= (3, 13):  # afterwards Python's tracebacks show these lines
         linecache.cache["<string>"] = (len(text), None, text.splitlines(keepends=True), "<string>")
     return _Program(text, "<string>", "-c", {"__spec__": None, "__package__": None})
 
@@ -105,8 +105,8 @@ def _from_file(name: str) -> _Program:
     if name == "-":
         _search_first("")
         return _Program(sys.stdin.buffer.read(), "<stdin>", "-", {"__spec__": None, "__package__": None})
-    path = os.path.join(os.getcwd(), name)  # not normalised, as Python does not
-    if pkgutil.get_importer(path) is not None:  # a folder, or a zip file by whatever name
+    path = os.path.join(os.getcwd(), name)  # not normalised, as in Python
+    if pkgutil.get_importer(path) is not None:  # a folder, or a zip file with any name
         _search_first(path, asked=True)
         spec = importlib.machinery.PathFinder.find_spec("__main__", [path])
         if spec is None:
@@ -138,7 +138,7 @@ def _from_module(name: str) -> _Program:
 
 
 def _from_spec(spec: importlib.machinery.ModuleSpec, argv0: str) -> _Program:
-    # Asked by name: on some Pythons the importer of zip files is no `importlib.abc.InspectLoader`.
+    # Looked up by name: on some Pythons the importer of zip files is no `importlib.abc.InspectLoader`.
     get_code = getattr(spec.loader, "get_code", None)
     code = None if get_code is None else get_code(spec.name)
     if code is None:
@@ -157,7 +157,7 @@ def _from_spec(spec: importlib.machinery.ModuleSpec, argv0: str) -> _Program:
 def _search_first(folder: str, *, asked: bool = False) -> None:
     """Put the program's folder where Python put the folder of this command.
 
-    Where Python was told to put none, it still puts a folder or zip file that it was asked to run.
+    If Python was told not to add one, it still adds a folder or zip file that it runs.
     """
     if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
         sys.path[0] = folder
@@ -184,9 +184,9 @@ def _execute(program: _Program, arguments: list[str]) -> None:
 
 
 def _raise_from(code: CodeType | None, error: BaseException) -> NoReturn:
-    """Let `error` end the process, shown without the frames that lie above `code` (all of them if it never ran).
+    """Let `error` end the process, shown without the frames above `code` (all of them if it never ran).
 
-    Raising it again adds our frames once more, so they are taken away when it is shown, by whatever hook is there by then.
+    Raising it again adds mray's frames once more, so the exception hook that is installed by then removes them.
     """
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_frame.f_code is not code:

@@ -1,7 +1,7 @@
 """``mray serve``: Ray's command ``serve``, with mray as Ray's core.
 
-Its own subcommands and options: ``run``, ``deploy``, ``status``, ``config``, ``build``, ``shutdown``. They meet in a session that ``mray
-start`` has begun; ``run`` begins one of its own where none is.
+Its own subcommands and options: ``run``, ``deploy``, ``status``, ``config``, ``build``, ``shutdown``. They share a session that ``mray
+start`` has begun; ``run`` begins one of its own otherwise.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """``mray stack``: the Python stacks of the processes of a session.
 
-py-spy, if it is installed and may look, reads them from outside: also of a process that is stopped or whose interpreter is held by C code,
-and of the zygote. Otherwise each process is asked; its reading thread answers while the main thread computes. A worker whose interpreter is
-held by C code writes them through faulthandler.
+py-spy, if installed and permitted, reads them from outside, also of a process that is stopped or whose interpreter is held by C code,
+and of the zygote. Otherwise each process is asked; its reading thread answers while the main thread computes. A worker whose interpreter
+is held by C code writes them through faulthandler.
 
-A table shows each stack from the user's first frame on, down to the first of mray's that it waits in.
+A table shows each stack from the user's first frame on, down to mray's first frame, in which it waits.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _stack(given: argparse.Namespace) -> int:
 
 
 def processes_of(view: SessionView) -> list[dict[str, Any]]:
-    """Every process of the session: role, pid, the actor that lives there, and the waits of its threads."""
+    """Every process of the session: role, pid, its actor, and the waits of its threads."""
     columns = ("pid", "worker_id", "occupant", "actor_id", "name", "waits_for", "waits_in_graphs")
     living = [row for row in view.records(WorkerState) if row.is_alive and row.pid]
     rows = [{"role": row.worker_type.lower(), **{column: row[column] for column in columns}} for row in living]
@@ -82,13 +82,13 @@ def _is_actor(row: dict[str, Any], word: str) -> bool:
 
 
 def find_py_spy() -> str | None:
-    """The program, if there is one."""
+    """The path of py-spy, if installed."""
     beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
     return shutil.which("py-spy") or (beside if os.access(beside, os.X_OK) else None)
 
 
 def stacks_of(view: SessionView, row: dict[str, Any], program: str | None, variables: bool = False) -> dict[str, Any]:
-    """The stacks of one process, or why there are none."""
+    """The stacks of one process, or why they are not available."""
     result = {**row, "through": "", "stacks": [], "error": ""}
     reasons = []
     if program is not None:
@@ -111,12 +111,12 @@ def stacks_of(view: SessionView, row: dict[str, Any], program: str | None, varia
             reasons.insert(0, str(error))
     else:
         reasons.insert(0, "only py-spy can look at it (pip install py-spy)")
-    # Nothing is wrong with a zygote that nobody can look at.
+    # A zygote whose stacks cannot be read is no error.
     return {**result, "error" if row["role"] != m.ROLE_ZYGOTE else "through": "; ".join(reasons)}
 
 
 def _spy(program: str, pid: int, variables: bool) -> tuple[str, str]:
-    """(stacks, "") or ("", why there are none)."""
+    """(stacks, "") or ("", why they are not available)."""
     words = [program, "dump", "--pid", str(pid), *(["--locals"] if variables else [])]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=_PATIENCE, check=False)
@@ -137,12 +137,12 @@ _START = "<string>"
 
 
 def of_user(row: dict[str, Any]) -> dict[str, Any]:
-    """The stacks of a process from the user's first frame on; threads that have none are counted."""
+    """The stacks of a process from the user's first frame on; threads without one are counted."""
     shown, hidden = [], 0
     for name, text in row["stacks"]:
         if row["through"] == "py-spy":
             kept, without = _of_user_spied(text, row["role"])
-        elif row["through"] == "faulthandler":  # newest first; it is there because nothing else is
+        elif row["through"] == "faulthandler":  # newest first; used when nothing else works
             kept, without = text, 0
         else:
             kept = _of_user(text, row["role"])
@@ -169,7 +169,7 @@ def _of_user(text: str, role: str) -> str:
 
 
 def _of_user_spied(text: str, role: str) -> tuple[str, int]:
-    """All stacks of a process as py-spy prints them, and how many have no frame of the user's. Lines that are no frames are kept."""
+    """All stacks of a process as py-spy prints them, and the number without a frame of the user. Lines that are no frames stay."""
     made, hidden = [], 0
     head, *threads = re.split(r"^(?=Thread )", text, flags=re.MULTILINE)
     for thread in threads:

@@ -1,6 +1,6 @@
-"""``mray start``: a session that stays when this command, and any driver, has ended.
+"""``mray start``: a session that outlives this command, and any driver.
 
-It runs in the background, in a kernel session of its own, without a terminal; what its node says is in the session's ``logs/node.log``.
+It runs in the background, in its own kernel session, without a terminal; the node's output is in the session's ``logs/node.log``.
 Drivers join it with ``init(address="auto")``. One for each user and temporary directory.
 """
 
@@ -25,7 +25,7 @@ from mray.exceptions import RaySystemError
 
 SUMMARY = "start a session in the background that drivers join with init(address='auto')"
 
-#: Options of `ray start` that mean nothing on one host: whether they take a value.
+#: Options of `ray start` without a meaning on one host: whether they take a value.
 _MEANINGLESS = {
     "--head": False,
     "--disable-usage-stats": False,
@@ -57,7 +57,7 @@ _MEANINGLESS = {
     "--system-reserved-memory": True,
     "--proxy-server-url": True,
 }
-#: Options of `ray start` that cannot be had, and why.
+#: Options of `ray start` that are refused, and why.
 _REFUSED = {
     "--address": "mray runs on one machine, which is one node; a program joins its session by init(address=...)",
     "--labels-file": "the labels of the node are given as --labels key=value,key=value",
@@ -115,13 +115,13 @@ def main(words: list[str]) -> int:
         print(f"mray start: {error}", file=sys.stderr)
         return USAGE
     try:
-        # From here on a Ctrl-C ends what has been started; afterwards it is deaf to the terminal.
+        # Until it returns, Ctrl-C ends the new session; afterwards the session ignores the terminal.
         address = start_persistent(options)
     except (RaySystemError, RuntimeError, OSError, ValueError, ImportError) as error:  # RuntimeError: another one runs already
         print(f"mray start: {error}", file=sys.stderr)
         return NOT_FOUND
     at = given.metrics_export_port
-    # Loaded by name: a server of HTTP takes some 60 ms to import, a third of this command's start.
+    # Loaded by name, since an HTTP server is slow to import.
     metrics = "" if at is None else f"\nMetrics: {importlib.import_module(EXPORTER).serve_apart(at, address.session_dir, address.node_pid)}"
     if not given.block:
         _tell(address, given.temp_dir, metrics)
@@ -144,7 +144,7 @@ def _tell(address: Address, temp_dir: str | None, metrics: str) -> None:
 
 
 class _Signals:
-    """SIGINT, SIGTERM and SIGHUP as something to wait for, while this is entered. Main thread only."""
+    """Waits for SIGINT, SIGTERM and SIGHUP while entered. Main thread only."""
 
     def __init__(self) -> None:
         self._read_end, self._write_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -168,7 +168,7 @@ class _Signals:
 
 
 def _stay(address: Address, asked: _Signals) -> int:
-    """Until the session ends; 0 when it was told to."""
+    """Wait until the session ends; returns 0 when it was asked to."""
     pidfd = os.pidfd_open(address.node_pid)
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)

@@ -1,4 +1,4 @@
-"""``mray status``: the sessions of this user, what each has and what it does."""
+"""``mray status``: the sessions of this user, their resources and their work."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _status(given: argparse.Namespace) -> int:
     for directory in directories:
         try:
             found.append(status_of(look(directory, given.timeout)))
-        except ServerUnavailable as error:  # it ends at this very moment
+        except ServerUnavailable as error:  # it is ending
             print(f"mray: {error}", file=sys.stderr)
     if not found:
         print("mray: No session of this user is running.", file=sys.stderr)

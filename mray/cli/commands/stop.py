@@ -1,4 +1,4 @@
-"""``mray stop``: end the session that ``mray start`` has started, with every process of it."""
+"""``mray stop``: end the session that ``mray start`` has started, with all its processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mray summary``: how many actors, tasks or objects there are in which state."""
+"""``mray summary``: the number of actors, tasks or objects in each state."""
 
 from __future__ import annotations
 

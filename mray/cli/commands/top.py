@@ -1,10 +1,10 @@
 """``mray top``: a live view of a session in the terminal, through the package rich.
 
-Each refresh is one look (`mray.cli.samples`); rates are differences of two looks. Nothing is measured in the session for it. A graph's
-latency follows from its throughput and the executions that are in flight (Little's law), as far as two looks tell: an estimate. Its
-bottleneck is the method that computed at most of the looks so far: a sample, too.
+Each refresh is one sample (`mray.cli.samples`); rates are differences of two samples. Nothing is measured in the session. A graph's
+latency is estimated from its throughput and the executions in flight (Little's law). Its bottleneck is the method that
+computed at most of the samples so far.
 
-The view is lines of text, made for a width and a height. Numbers and states are always whole; names give way.
+The view is lines of text, made for a width and a height. Numbers and states are always whole; names are shortened.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from mray.util.state.api import look, session_directory
 from mray.util.state.common import WorkerState, readable_bytes
 from mray.util.state.exception import ServerUnavailable
 
-#: Columns where there is no terminal to tell.
+#: Columns without a terminal.
 _WIDTH = 160
-#: Rows of processes that are there however many graphs and waits there are.
+#: Rows of processes that are shown however many graphs and waits there are.
 _LEAST_ROWS = 3
 
-#: By key: the column that rows are ordered by, a word for it, and how. Of equal ones the pid decides.
+#: By key: the column that rows are ordered by, its label, and the sort key. Ties are ordered by pid.
 ORDERS: dict[str, tuple[str, str, Callable[[_Row], Any]]] = {
     "c": ("CPU%", "cpu", lambda row: -row.cpu),
     "m": ("MEMORY", "mem", lambda row: -(row.process.rss_bytes or 0)),
@@ -53,7 +53,7 @@ SUMMARY = "watch a session: actors, CPU, memory, calls, graphs, who waits for wh
 
 
 class _Row(NamedTuple):
-    """A process and its rates since the look before."""
+    """A process and its rates since the last sample."""
 
     process: WorkerState
     cpu: float
@@ -62,20 +62,20 @@ class _Row(NamedTuple):
 
 @dataclass
 class Screen:
-    """The choices of the user, and what was seen of graphs so far."""
+    """The choices of the user, and statistics of graphs so far."""
 
     order: str = "c"
-    #: Rows of processes above the first that is shown.
+    #: Index of the first row of processes that is shown.
     top: int = 0
-    #: Rows that were shown, and that there were, when it was last drawn.
+    #: Rows that were shown, and that existed, when it was last drawn.
     shown: int = 1
     total: int = 0
-    #: Graph -> method -> looks at which it computed; and all looks at which one did.
+    #: Graph -> method -> samples at which it computed; and all samples at which any did.
     computing: dict[str, Counter[str]] = field(default_factory=dict)
     looks: Counter[str] = field(default_factory=Counter)
 
     def take_key(self, key: str) -> bool:
-        """Do what a key means; whether that is to end."""
+        """Handle a key; returns whether to quit."""
         if key in ("q", "Q", "\x1b", "\x04", ""):
             return True
         if key in ORDERS:
@@ -86,14 +86,14 @@ class Screen:
         return False
 
     def note(self, sample: Sample) -> None:
-        """Count who computes in each graph at this look."""
+        """Count the methods that compute in each graph at this sample."""
         for row in sample.graphs:
             if row["computing"]:
                 self.looks[row["graph_id"]] += 1
                 self.computing.setdefault(row["graph_id"], Counter()).update(set(row["computing"]))
 
     def bottleneck(self, graph: str) -> str:
-        """The method that computed at most looks, and at how many of them; "" where none was seen computing."""
+        """The method that computed at most samples, and at how many; "" if none did."""
         most = self.computing.get(graph, Counter()).most_common(1)
         return f"{most[0][0]} {most[0][1] / self.looks[graph]:.0%}" if most else ""
 
@@ -116,7 +116,7 @@ def main(words: list[str]) -> int:
 
 
 def _serve(given: argparse.Namespace) -> int:
-    """The live page, of all sessions that come and go."""
+    """Serve the live page of all sessions."""
     page = LivePage(given.port, session_directory(given.session) if given.session else "")
     print(page.address, flush=True)
     webbrowser.open(page.address)
@@ -173,7 +173,7 @@ def _top(given: argparse.Namespace) -> int:
 
 @contextmanager
 def _keys() -> Iterator[None]:
-    """Keys arrive at once and are not shown. Ctrl-C still interrupts, and ending by SIGTERM gives the terminal back too."""
+    """Read keys unbuffered and without echo. Ctrl-C still interrupts, and SIGTERM also restores the terminal."""
     before = termios.tcgetattr(sys.stdin)
     terminate = signal.signal(signal.SIGTERM, lambda *_args: sys.exit(143))
     try:
@@ -192,7 +192,7 @@ _NAMED = {
 
 
 def _key(seconds: float) -> str | None:
-    """Wait for a key until the next look; None when there was none."""
+    """Wait for a key until the next sample; None if there was none."""
     watched = [sys.stdin] if sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty() else []
     ready, _writable, _broken = select.select(watched, [], [], seconds)
     if not ready:
@@ -201,7 +201,7 @@ def _key(seconds: float) -> str | None:
 
 
 def named_key(sent: bytes) -> str:
-    """The key that sent these bytes: its name or its character; "?" for one that means nothing here."""
+    """The key that sent these bytes: its name or its character; "?" for one without a meaning."""
     if sent[:1] == b"\x1b" and len(sent) > 1:
         return next((name for code, name in _NAMED.items() if sent.startswith(code)), "?")
     return sent[:1].decode("latin-1")
@@ -220,9 +220,9 @@ def _text(made: Sequence[tuple[str, str]]) -> Any:
 
 
 def render(now: Sample, before: Sample, screen: Screen, width: int, height: int | None) -> list[tuple[str, str]]:
-    """The view as lines with their styles: what the session has, its processes, its graphs, and who waits for whom.
+    """The view as lines with their styles: the session's resources, processes, graphs, and waits.
 
-    None for `height`: all of it. Otherwise so many lines at most: processes scroll, and of the others the last are left out.
+    None for `height`: everything. Otherwise at most this many lines: processes scroll, and the last of the others are left out.
     """
     elapsed = max(now.moment - before.moment, 1e-6)
     head = [(cut(line, width), "bold" if not number else "") for number, line in enumerate(headline(now, width))]
@@ -289,7 +289,7 @@ def _what(process: WorkerState) -> str:
 
 
 def short_bytes(count: float) -> str:
-    """A size in at most five characters: ``66.3M``; of 1024 each."""
+    """A size in at most five characters: ``66.3M``; units of 1024."""
     for unit in ("B", "K", "M", "G"):
         if count < 999.5 or unit == "G":
             return f"{count:.0f}{unit}" if unit == "B" or count >= 99.95 else f"{count:.1f}{unit}"
@@ -297,12 +297,12 @@ def short_bytes(count: float) -> str:
     raise AssertionError
 
 
-#: Widths that leave room for a column of names and one of what each runs.
+#: Widths that leave room for a column of names and one of running calls.
 _WIDE = 110
 
 
 def process_table(now: Sample, before: Sample, elapsed: float, screen: Screen, width: int) -> tuple[list[Column], list[list[str]]]:
-    """Columns and a row for each process: the driver on top, the others in the order of the user."""
+    """Columns and a row for each process: the driver first, the others in the user's order."""
     earlier = before.by_process
 
     def rate(process: WorkerState, column: str) -> float:
@@ -322,7 +322,7 @@ def process_table(now: Sample, before: Sample, elapsed: float, screen: Screen, w
     ]  # fmt: skip
     cells = []
     for process, cpu, calls in rows:
-        # In one column: its own name, or else what it runs, which says its class, too.
+        # One column shows its name, or else its running call, which includes its class.
         name, task, what = process.name or "", process.current_task or "", _what(process)
         cells.append(
             [
@@ -348,7 +348,7 @@ def graph_rows(now: Sample, before: Sample, elapsed: float, screen: Screen) -> I
         old = earlier.get(row["graph_id"], row)
         rate = (row["finished"] - old["finished"]) / elapsed
         in_flight = (row["in_flight"] + old["in_flight"]) / 2
-        # With nothing in flight at both looks, the caller does something else in between: its pace says nothing of the graph's.
+        # With nothing in flight at both samples the caller is busy elsewhere, and its rate says nothing about the graph's latency.
         latency = f"~{1e6 * in_flight / rate:,.0f} us" if rate and in_flight else ""
         yield [
             row["graph_id"][:8],
