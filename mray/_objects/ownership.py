@@ -34,14 +34,14 @@ class Entry:
     Invariant: `form` is ``None`` while the value is pending and is written last; a thread that sees another value may read the rest.
     """
 
-    # Class attributes instead of slots and a constructor: every call creates an entry, and most fields keep their defaults.
+    # Class attributes instead of slots and a constructor: most fields keep their defaults.
 
     #: Why refs are unusable whose entries are not of the class of this process's session.
     ended = "it is of a session that has ended, or no session made it"
     #: The process that owns the object, or None for this one.
     owner: str | None = None
     form: int | None = None
-    #: Of the class: the number of failed entries in this process.
+    #: Of the class: the count of failures in this process.
     failures = 0
     payload: Any = None
     #: Refs and handles inside the value: alive as long as the bytes are.
@@ -60,12 +60,11 @@ class Entry:
     fetching = False
     #: The call that computes the value, while it is pending (for `cancel`).
     task: Any = None
-    #: How to recompute a value whose memory was removed (see `mray._runtime.client.reconstruction`); and the segment name of the owner's
-    #: that did not exist.
+    #: How to recompute a removed value (see `mray._runtime.client.reconstruction`); and the owner's last location, where it was not.
     recipe: Any = None
     missed = ""
-    #: How the tensors of the value travel, if they stay with their holder; where `get` places them; which actors have been sent the ref
-    #: (True: no more warnings about it).
+    #: How the value's tensors travel, if they stay with their holder; where `get` places them; which actors have been sent the ref (True:
+    #: no more warnings about it).
     transport: Any = None
     target: Any = None
     sent: Any = None

@@ -186,7 +186,7 @@ def is_cancelled(text: str) -> bool:
     return last.startswith(f"{OURS}TaskCancelledError")
 
 
-#: The errors of pickling that `serialization_error` explains. Others come from user code and are raised unchanged.
+#: The errors that `serialization_error` explains. Others come from user code and are raised unchanged.
 UNPICKLABLE = (TypeError, pickle.PicklingError, OufOfBandObjectRefSerializationException)
 
 

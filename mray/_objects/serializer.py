@@ -266,7 +266,7 @@ def _value_pickler(refuse_grad: bool) -> type[Pickler]:
     has_numpy = "numpy" in sys.modules
     of_arrow = arrow_reducers() if "pyarrow" in sys.modules else {}
     of_polars = frame_reducers() if "polars" in sys.modules else {}
-    # (Of cloudpickle's and mray's tables only additions are detected: comparing them costs as much as pickling a small value.)
+    # (Of these tables only additions are detected: a comparison costs as much as pickling a small value.)
     parts = (copyreg.dispatch_table, reducers, len(base.dispatch_table.maps[2]), len(of_arrow), len(of_polars), tensor_type, has_numpy)
     kind = base if made is None else made[2]
     if made is None or made[1] != parts:
@@ -276,7 +276,7 @@ def _value_pickler(refuse_grad: bool) -> type[Pickler]:
         if tensor_type is not None:
             table[tensor_type] = reduce_tensor_without_grad if refuse_grad else reduce_tensor
         table.update(reducers)
-        # One flat table, and no Python code in the constructor: pickling a small value takes less time than that.
+        # A flat table, and no Python code in the constructor, which would take longer than pickling a small value.
         body = {"dispatch_table": table, "globals_ref": cached_property(_no_globals), "proto": 5}
         kind = type("ValuePickler", (base,), {**body, "__init__": pickle.Pickler.__init__, "dump": pickle.Pickler.dump})
         _picklers[refuse_grad] = base, (dict(copyreg.dispatch_table), dict(reducers), *parts[2:]), kind

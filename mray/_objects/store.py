@@ -53,7 +53,7 @@ from mray.exceptions import ObjectStoreFullError, OutOfDiskError
 _SLACK = 2
 _POOL_SEGMENTS = 256
 
-#: The largest value whose mapping is retained for its next reading: above, checking it for writes costs more than mapping it.
+#: The largest value whose mapping is retained: above, checking it for writes costs more than mapping it.
 KEPT_BYTES = 4 << 20
 
 
@@ -99,7 +99,7 @@ class SegmentStore:
         self._table = table
         self._rows = rows
         self._row = row * ROW_WORDS
-        #: This process's fields of the table that this store writes; never read back from there, where a stray write would persist.
+        #: This process's fields of the table; never read back from there, where a stray write would persist.
         self._counts = dict.fromkeys((BYTES, POOLED, SPILLED, SPILLED_EVER, SPILLED_OBJECTS), 0)
         self._directory = directory
         self._most_of_disk = most_of_disk
@@ -445,7 +445,7 @@ def _class_of_readings(numpy: Any) -> Any:
         An array, because arrays support views before Python 3.12 too.
         """
 
-        #: The object's entry, which refers to the reading (`mapping`) and the mapping (`kept`), or a stand-in with the same methods.
+        #: The object's entry, or a stand-in with the same methods.
         holder: Any
 
         def part(self) -> None:

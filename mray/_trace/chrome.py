@@ -124,7 +124,7 @@ class Message(NamedTuple):
 
     @property
     def left(self) -> int:
-        """The latest time of its departure: a reader may begin while the writer still rings others."""
+        """The latest time of its departure, since a reader may begin while the writer still rings others."""
         write, read = self.write[1], self.read[1]
         return max(write.begin, min(write.end, read.begin))
 

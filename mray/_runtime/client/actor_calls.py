@@ -261,7 +261,6 @@ class ActorCallers(Part, dict[bytes, ActorCaller]):
             yield from caller.calls()
 
     def is_idle(self) -> bool:
-        """Whether no call of this process to an actor is unsent or unanswered."""
         actors = [caller.actor for caller in tuple(self.values())]
         return not any((actor.link is not None and actor.link.calls) or actor.queue or actor.aside for actor in actors)
 

@@ -105,7 +105,7 @@ class Call:
         self.release()
 
     def failed(self, payload: bytes, process: str) -> None:
-        """Record the pickled error of the worker's answer for listings. Client's lock held."""
+        """Record the worker's pickled error for listings. Client's lock held."""
         self._note_failure(process, *failed_calls.facts_of_answer(payload))
 
     def _note_failure(self, process: str, kind: str, text: str) -> None:

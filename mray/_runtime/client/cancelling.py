@@ -154,7 +154,7 @@ class Interrupts:
         client.reactor.guard.landed = self._note_delivery
 
     def cancel(self, task_id: bytes, force: bool, recursive: bool) -> None:
-        """Cancel a task that is not in the inbox: it runs, is about to, or has ended. Reading thread, client's lock held."""
+        """Cancel a task outside the inbox: it runs, is about to, or has ended. Reading thread, client's lock held."""
         with self._lock:
             self.active = True
             self._named[task_id] = recursive
@@ -191,7 +191,7 @@ class Interrupts:
         return task_id in self._named or task_id in self._before
 
     def begin(self, task_id: bytes) -> None:
-        """Drop old names as a task begins. Raises KeyboardInterrupt if the task is among the new ones. Main thread."""
+        """Drop old names. Raises KeyboardInterrupt if the starting task is among the new ones. Main thread."""
         with self._lock:
             cancelled = task_id in self._named
             self._before, self._named = self._named, {}

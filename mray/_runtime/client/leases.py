@@ -407,7 +407,6 @@ class LeasePools(Part):
             pool.follow(pool.tasks.called_in())
 
     def is_idle(self) -> bool:
-        """Whether no task of this process is queued or running."""
         return all(pool.tasks.is_idle() and not pool.resting for pool in self._pools.values())
 
     def all_lost(self, error: BaseException) -> None:

@@ -106,7 +106,6 @@ class LongList:
         return found
 
     def put_back(self, places: list[int]) -> None:
-        """Undo `take`."""
         for place in places:
             heappush(self._arrived, self._numbers[place])
 
@@ -132,7 +131,7 @@ class LongLists:
 
     @staticmethod
     def is_long(refs: Sequence[ObjectRef], num_returns: int) -> bool:
-        """Whether to cache what a `wait` of these leaves."""
+        """Whether to cache what a `wait` leaves."""
         return len(refs) >= LONG_LIST and num_returns * _FEW <= len(refs)
 
     def has(self, refs: list[ObjectRef]) -> bool:

@@ -89,7 +89,6 @@ class Replies(Part):
         call.release()
 
     def _let_go(self, object_id: bytes, form: int, payload: Any) -> None:
-        """Free a value that no caller waits for."""
         if form == m.TENSORS:
             self._tensors().own(self._client.entry(), object_id, payload, None)
         elif form == m.SEGMENT:

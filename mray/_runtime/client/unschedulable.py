@@ -8,7 +8,6 @@ from mray._common import messages as m
 from mray._common.log import logger
 from mray._runtime.client.announcements import Announcements
 
-#: The number of texts that are remembered.
 MOST = 1000
 
 

@@ -404,7 +404,7 @@ def _on_fault(connection: Connection, text: str) -> None:
 
 
 def _broken_error(connection: Connection) -> RaySystemError | None:
-    """The error for waiters for a live peer that reads no more; None if its process has exited."""
+    """The error for waiters for a live peer that reads no more, or None."""
     if not connection.refused:
         return None
     error = RaySystemError(f"The connection to process {connection.process} (pid {connection.pid}) broke: {connection.refused}")

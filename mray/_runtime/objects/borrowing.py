@@ -80,7 +80,7 @@ class Borrowing(Part):
         self._published = 0
         #: Refs and tokens pickled outside of mray.
         self._out_of_band: list[Any] = []
-        #: The connection of the caller whose arguments this process is unpickling, and on which it will reply: a BORROW on it needs no
+        #: The connection of the caller whose arguments this process is unpickling: a BORROW on it, before the reply, needs no
         #: acknowledgement. (Two processes that call each other concurrently have two connections.)
         self.caller: Connection | None = None
         #: How often an owner has reported a value absent.
@@ -254,8 +254,8 @@ class Borrowing(Part):
 
     # ------------------------------------------------------------------------------------ as owner
     def note(self, ref: ObjectRef) -> str:
-        """Record a ref that is being pickled in this thread; returns its owner. Outside of calls and values no message will report the end
-        of the copy, so the ref stays pinned.
+        """Record a ref that this thread is pickling; returns its owner. Outside of calls and values the ref stays pinned, since no message
+        will report the end of the copy.
         """
         if is_noting():
             note_ref(ref)
@@ -269,7 +269,7 @@ class Borrowing(Part):
         return self.export(ref)
 
     def note_handle(self, actor_id: bytes, token: ActorToken | None) -> None:
-        """Record an actor handle that is being pickled in this thread."""
+        """Record an actor handle that this thread is pickling."""
         if token is None:
             token = self.token(actor_id)
         if is_noting():

@@ -223,9 +223,7 @@ class OwnSegments:
             client.reactor.post_later(connection)
 
     def discard_unclaimed(self, names: Iterable[str]) -> None:
-        """Unlink the segments that a dead process was creating for this one, after all its messages were read. Takes long, so without the
-        lock.
-        """
+        """Unlink segments that a dead process was creating for this one, after all its messages were read. Slow, so without the lock."""
         with self._owner.client.lock:
             unclaimed = [name for name in names if name not in self._claimed]
         for name in unclaimed:

@@ -218,12 +218,10 @@ class ConcurrencyGroups:
         self._wait(lambda: not self.running)
 
     def drop_all(self) -> None:
-        """Drop queued calls. Any thread."""
         for group_executor in (self._executors or {}).values():
             group_executor.drop_all()
 
     def queued(self) -> int:
-        """The number of queued calls. Any thread."""
         return sum(group_executor.queued for group_executor in (self._executors or {}).values())
 
     def _wait(self, done: Callable[[], bool]) -> None:

@@ -59,7 +59,6 @@ class GroupExecutor(ABC):
 
     @property
     def queued(self) -> int:
-        """The number of queued calls."""
         return len(self._queue)
 
     def take(self, task_id: bytes) -> Arrival | None:
@@ -72,7 +71,6 @@ class GroupExecutor(ABC):
         return None
 
     def drop_all(self) -> None:
-        """Drop queued calls. Any thread."""
         with self._lock:
             self._queue.clear()
 

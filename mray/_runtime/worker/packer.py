@@ -133,7 +133,6 @@ class Packer:
             raise
 
     def _free(self, object_id: bytes, form: int, payload: Any) -> None:
-        """Free a value that is not sent."""
         if form == m.TENSORS:
             with self._client.lock:
                 self._client.tensors.drop(object_id)

@@ -127,7 +127,6 @@ class Producer:
                 reactor.keep_background_ticking()
 
     def flush(self) -> None:
-        """Give all held items to the kernel."""
         with self._lock:
             held = self._held
             items = [held.popleft() for _ in range(len(held))]

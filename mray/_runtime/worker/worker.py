@@ -125,7 +125,7 @@ class Worker(Resident):
 
     def _on_task(self, connection: Connection, *fields: Any) -> None:
         call = read(TaskInvocation, fields)
-        # A thread that a finished task has left behind may wait forever, and must not block other tasks.
+        # A thread left behind by a finished task may wait forever, and must not block other tasks.
         if self._leaving or (self._blocked and self.context.running is not None):
             connection.send((m.GIVEN_BACK, [call.task_id]))
         else:
@@ -420,7 +420,6 @@ class Worker(Resident):
                 self.client.node.send((m.UNBLOCKED,))
 
     def _give_back_all(self) -> None:
-        """Give all tasks that have not started back to their senders."""
         for connection in dict.fromkeys(sender for sender, code, _call in tuple(self.inbox) if code == m.TASK):
             taken = self._take_back(connection, len(self.inbox))
             if taken:
@@ -494,9 +493,9 @@ class Worker(Resident):
         return int(kind == m.CAUSE_CRASH) if status is None else status
 
     def _finish_own_calls(self) -> None:
-        """Wait, at max_calls, until the task's own calls are done, no process borrows its objects, and its actors have ended.
+        """Wait, at max_calls, until the task's calls are done, its objects are not borrowed, and its actors have ended.
 
-        The CPUs and GPUs of its task are free meanwhile.
+        Meanwhile the task's CPUs and GPUs are free.
         """
         client = self.client
 
