@@ -1,7 +1,7 @@
 """A table of small values that all processes of the session share, under the names Ray's libraries use.
 
-For libraries. The node keeps it, each call is one round trip to it and atomic. Keys, values and namespaces are bytes, or str that stand
-for their UTF-8. It ends with the session. RaySystemError when there is none.
+For libraries. The node stores it; each call is one round trip to it and atomic. Keys, values and namespaces are bytes, or str, encoded
+as UTF-8. It ends with the session. RaySystemError without a session.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Text = str | bytes
 
 
 def _internal_kv_initialized() -> bool:
-    """Whether there is a session, and so a table."""
+    """Whether a session, and so a table, exists."""
     return backend_if_started() is not None
 
 
 def _internal_kv_get(key: Text, *, namespace: Text | None = None) -> bytes | None:
-    """The value of a key; None when there is none."""
+    """The value of a key; None if it has none."""
     value: bytes | None = _ask("get", namespace, key)
     return value
 
@@ -39,13 +39,13 @@ def _internal_kv_exists(key: Text, *, namespace: Text | None = None) -> bool:
 
 
 def _internal_kv_put(key: Text, value: Text, overwrite: bool = True, *, namespace: Text | None = None) -> bool:
-    """Give a key a value, one that it has only with `overwrite`. Returns whether it had one."""
+    """Set the value of a key; an existing value is replaced only with `overwrite`. Returns whether it had one."""
     existed: bool = _ask("put", namespace, key, _bytes(value), bool(overwrite))
     return existed
 
 
 def _internal_kv_del(key: Text, *, del_by_prefix: bool = False, namespace: Text | None = None) -> int:
-    """Take the value of a key away, or those of all keys that begin with it. Returns how many there were."""
+    """Delete a key, or all keys that begin with it. Returns the number of deleted keys."""
     count: int = _ask("delete", namespace, key, del_by_prefix)
     return count
 

@@ -1,8 +1,8 @@
-"""Ray Direct Transport: tensors as objects that stay with the actor that made them.
+"""Ray Direct Transport: tensors as objects that stay with the actor that created them.
 
-For users. ``@mray.method(tensor_transport=...)`` leaves the tensors of a method's value with its actor; they go from actor to actor when a
-ref of them is passed on. Here is what a program needs beside that. On one host there is nothing to register and no group to create; RDMA
-between hosts (NIXL) is not there, and its functions say so.
+For users. ``@mray.method(tensor_transport=...)`` leaves the tensors of a method's value with its actor; they are copied from actor to
+actor when a ref to them is passed. On one host nothing needs to be registered and no group created; RDMA between hosts (NIXL) is
+not available, and its functions raise an error.
 """
 
 from __future__ import annotations
@@ -34,18 +34,19 @@ __all__ = [
 def wait_tensor_freed(tensor: Any, timeout: float | None = None) -> None:
     """Wait until this tensor of the calling process belongs to no object any more, and may be written to.
 
-    For an actor that keeps a tensor which one of its methods has returned, or that it has `put`: until all refs are gone, whoever fetches
-    the object gets the tensor as it is then. `timeout` in seconds; TimeoutError after that, ``None`` waits for ever.
+    For an actor that uses a tensor which one of its methods has returned, or that it has `put`: while refs exist, a process that fetches
+    the object gets the tensor's current contents. `timeout` in seconds; TimeoutError after that, ``None`` waits forever.
     """
     current_backend().wait_tensor_freed(tensor, timeout)
 
 
 def set_target_for_ref(ref: ObjectRef, target: Sequence[Any]) -> None:
-    """Have `get` of this ref write the tensors of the value into these ones, in the order in which they are pickled.
+    """Make `get` of this ref write the tensors of the value into these ones, in the order in which they are pickled.
 
-    They must have the same shapes and dtypes and be contiguous: ValueError from `get` otherwise. They may be on another device. Only the
-    calling process is concerned, and only values from another one. The targets are not kept alive; when one has gone, new tensors are made
-    as if none had been set. ValueError if the tensors of the ref do not stay with their maker. Replaces what was set before.
+    They must have the same shapes and dtypes and be contiguous: ValueError from `get` otherwise. They may be on another device. Affects
+    only the calling process, and only values from another process. The targets are not kept alive; after one is released, new tensors
+    are created as if none had been set. ValueError if the tensors of the ref do not stay with their creator. Replaces an earlier
+    setting.
     """
     targets = [weakref.ref(tensor) for tensor in target]
 
@@ -57,7 +58,7 @@ def set_target_for_ref(ref: ObjectRef, target: Sequence[Any]) -> None:
 
 
 def set_target_device_for_ref(ref: ObjectRef, target_device: str) -> None:
-    """Have `get` of this ref leave the tensors of the value on this device, ``"cpu"`` or ``"cuda:0"``. Otherwise as `set_target_for_ref`.
+    """Make `get` of this ref leave the tensors of the value on this device, ``"cpu"`` or ``"cuda:0"``. Otherwise as `set_target_for_ref`.
 
     ValueError if the ref's transport does not carry tensors of such devices.
     """
@@ -88,11 +89,11 @@ def _copied_into(targets: list[Any], tensors: list[Any]) -> list[Any]:
 def register_tensor_transport(
     transport_name: str, devices: Sequence[str], transport_manager_class: type[TensorTransportManager], data_type: type
 ) -> None:
-    """Add a transport of the program's own: ``tensor_transport=transport_name`` then uses `transport_manager_class`.
+    """Add a user-defined transport: ``tensor_transport=transport_name`` then uses `transport_manager_class`.
 
-    It carries what is exactly of `data_type` (``torch.Tensor``, ``numpy.ndarray``) in a value, of these types of `devices`. A process that
-    is called or given a ref gets to know it by itself. ValueError for a name that is taken, and for a class that is no
-    `TensorTransportManager`; NotImplementedError for a transport of which both sides take part.
+    It carries objects of exactly `data_type` (``torch.Tensor``, ``numpy.ndarray``) in a value, on these types of `devices`. A process
+    that is called with, or receives, a ref learns of the transport automatically. ValueError for a name that is taken, and for a class
+    that is no `TensorTransportManager`; NotImplementedError for a transport in which both sides take part.
     """
     if not issubclass(transport_manager_class, TensorTransportManager):
         raise ValueError(f"transport_manager_class {transport_manager_class.__name__} must be a subclass of TensorTransportManager.")
@@ -107,20 +108,20 @@ def register_tensor_transport(
 
 # ------------------------------------------------------------------------------------- what one host has no use for
 def register_nixl_memory(tensor: Any) -> NoReturn:
-    """Ray's registration of memory for RDMA: there is none."""
+    """Ray's registration of memory for RDMA: not available."""
     raise NotImplementedError(f"register_nixl_memory: {NO_NIXL}")
 
 
 def deregister_nixl_memory(tensor: Any) -> NoReturn:
-    """Undo of `register_nixl_memory`: there is none."""
+    """Undo `register_nixl_memory`: not available."""
     raise NotImplementedError(f"deregister_nixl_memory: {NO_NIXL}")
 
 
 def register_nixl_memory_pool(size: int, device: Any) -> NoReturn:
-    """Ray's pool of memory for RDMA: there is none."""
+    """Ray's pool of memory for RDMA: not available."""
     raise NotImplementedError(f"register_nixl_memory_pool: {NO_NIXL}")
 
 
 def set_nixl_cuda_stream(stream: Any) -> NoReturn:
-    """Ray's stream to wait for before RDMA: there is none."""
+    """Ray's stream to wait for before RDMA: not available."""
     raise NotImplementedError(f"set_nixl_cuda_stream: {NO_NIXL}")

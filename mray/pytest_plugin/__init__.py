@@ -6,11 +6,10 @@
                                                                                       └──▶ mray.init, mray.util.testing.reset
 
 For authors of tests of code that uses mray, with pytest. `mray_session` gives a session that is started once and reset after each test,
-`mray_fresh` one for each test. Tests that use them are checked for what they leave behind, and the stacks of all processes are printed when
-a test's time is nearly up. Each process of a run has sessions of its own, so pytest-xdist needs nothing. mray's own suite uses the same
-parts.
+`mray_fresh` one for each test. Tests that use them are checked for leaks, and the stacks of all processes are printed shortly before
+a test's time limit. Each process of a run has its own sessions, so pytest-xdist needs nothing. mray's own suite uses the same parts.
 
-pytest loads this module in every run where mray is installed: it imports the face of mray, which is cheap, and nothing behind it until a
+pytest loads this module in every run where mray is installed: it imports only the public names of mray, which is cheap, until a
 test uses one of the fixtures.
 
 ====================  ====================================================================================================
@@ -19,7 +18,7 @@ belongings            processes, descriptors, threads, shared memory and files t
 leak                  a belonging that a test has left behind
 ====================  ====================================================================================================
 
-Rejected: a session that is reset before each test instead of after. The next test would be blamed for the leavings of the one before.
+Rejected: a session that is reset before each test instead of after. The leaks of one test would be blamed on the next.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ LEAKS = ("off", "fixtures", "all")
 
 
 def _amount(text: str) -> float:
-    """A whole number as an int, as `mray.init` wants it of CPUs that are counted."""
+    """A number, whole ones as an int, which `mray.init` requires for CPUs."""
     try:
         amount = int(text)
     except ValueError:
@@ -73,8 +72,8 @@ def _leaks(text: str) -> str:
     return text
 
 
-#: An option of the command line (``--mray-NAME``) and of the configuration (``mray_NAME``): name, default, help, and what makes its value
-#: of the text (nothing of no text; ValueError says what is wrong with it).
+#: An option of the command line (``--mray-NAME``) and of the configuration (``mray_NAME``): name, default, help, and the parser of its
+#: text (not called without a text; its ValueError describes what is wrong).
 OPTIONS: tuple[tuple[str, str, str, Callable[[str], Any]], ...] = (
     ("cpus", "", "CPUs of the sessions that fixtures start (default: what this process may use)", _amount),
     ("gpus", "", "GPUs of the sessions that fixtures start, pretended where there are none", _amount),
@@ -93,7 +92,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def options(config: pytest.Config) -> dict[str, Any]:
-    """The value of each option: of the command line, else of the configuration; None: not given. UsageError names one that is wrong."""
+    """The value of each option: from the command line, else from the configuration; None: not given. UsageError names an invalid one."""
     values = {}
     for name, _default, _text, read in OPTIONS:
         given = config.getoption(f"mray_{name}")
@@ -113,9 +112,8 @@ class Plugin:
     """The state of this module for one run."""
 
     def __init__(self, config: pytest.Config) -> None:
-        #: See `OPTIONS`.
         self.options = options(config)
-        #: The real stderr, while tests have another one in its place.
+        #: The real stderr, while tests replace it.
         self.stderr = os.dup(sys.__stderr__.fileno()) if sys.__stderr__ is not None else 2
         self._loaded: Any = None
 
@@ -129,11 +127,11 @@ class Plugin:
         return self._loaded
 
     def concerns(self, item: pytest.Item) -> bool:
-        """Whether this test uses mray, as far as can be told before it runs: by its fixtures, or as others before it have."""
+        """Whether this test uses mray, as far as known before it runs: by its fixtures, or because earlier tests have."""
         return "mray._backends" in sys.modules or not FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
 
     def end(self) -> None:
-        """The run is over."""
+        """End the run."""
         if self._loaded is not None:
             self._loaded.end()
         if self.stderr != 2:
@@ -153,7 +151,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class EveryTest:
-    """With ``--mray-leaks=all``."""
+    """Fixtures for ``--mray-leaks=all``."""
 
     @pytest.fixture(autouse=True)
     def _mray_leaves_nothing(self, request: pytest.FixtureRequest) -> Iterator[None]:
@@ -162,26 +160,26 @@ class EveryTest:
 
 @pytest.fixture(scope="session")
 def _mray_shared(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Ends the session that tests share with the last test: before pytest-cov sums up what ran in it."""
+    """End the shared session with the last test, before pytest-cov combines its data."""
     yield
     request.config.stash[PLUGIN].loaded.end_shared()
 
 
 @pytest.fixture
 def mray_session(request: pytest.FixtureRequest, _mray_shared: None) -> Iterator[Any]:
-    """The module `mray`, with a session that all tests of the run share. After each test it is reset: nothing of the test is left."""
+    """The module `mray`, with a session that all tests of the run share. It is reset after each test."""
     yield from request.config.stash[PLUGIN].loaded.shared(request.node)
 
 
 @pytest.fixture
 def mray_fresh(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """The module `mray`, with a session for this test alone; ``@pytest.mark.mray(num_cpus=2, ...)`` says what `init` is to be given."""
+    """The module `mray`, with a session for this test alone; ``@pytest.mark.mray(num_cpus=2, ...)`` sets the options of `init`."""
     yield from request.config.stash[PLUGIN].loaded.fresh(request.node)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
-    """Where the test has a time limit, print what every process is doing shortly before it is over."""
+    """Print what every process is doing shortly before a test's time limit."""
     plugin = item.config.stash[PLUGIN]
     if not plugin.concerns(item):
         return (yield)
@@ -191,7 +189,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[Any]:
-    """Where a test that uses mray fails by an error of its own, show the traceback without mray's frames."""
+    """Hide mray's frames in the traceback of a test that uses mray and fails by its own error."""
     plugin = item.config.stash[PLUGIN]
     if call.excinfo is not None and plugin.concerns(item) and not item.config.getoption("fulltrace", False):
         plugin.loaded.hide(call.excinfo)

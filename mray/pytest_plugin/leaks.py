@@ -1,9 +1,9 @@
 """Resources of the machine that a test run holds, and those that a test has left behind.
 
-In the process that runs tests. Everything that descends from it carries a mark in its environment, so that a process is found even after
-its parents are dead; sessions live in a directory of this process alone, so that runs beside each other do not see each other's.
+In the process that runs tests. Its descendants carry a mark in their environment, so that a process is found even after
+its parents are dead; sessions live in a directory of this process, so that concurrent runs do not see each other's.
 
-Looked at twice a test, so a look reads little: names and numbers. The name of a new process is asked for only when there is one.
+Resources are listed twice per test, so a listing reads only names and numbers. The name of a process is read only if it is new.
 """
 
 from __future__ import annotations
@@ -28,35 +28,36 @@ from mray._common.clock import monotonic, time_ns
 from mray._inside.processes import all_pids, carrying, command_line, parent_of
 from mray._inside.sessions import can_be_seen, local_process
 
-#: Environment variable that marks every process that descends from this one.
+#: Environment variable that marks every descendant of this process.
 MARK = "MRAY_TEST_MARK"
-#: Variable of the delay of retries, by Ray's name: a test's own, by either name, beats it. And the milliseconds that tests wait.
+#: Variable of the delay of retries, by Ray's name, and the milliseconds that tests wait. A test's own setting, by either name, overrides
+#: it.
 RETRY_DELAY = settings.TASK_RETRY_DELAY_MS.ray
 SHORT_DELAY = 10
-#: Seconds that what a test ended may take to be gone.
+#: Seconds that resources released by a test may take to disappear.
 PATIENCE = 20.0
-#: Seconds that it must have been seen for: others of this user come and go.
+#: Seconds that a leak must last, since resources of this user's other processes come and go.
 LASTING = 1.0
-#: Bytes of device memory that a test may keep more than before: libraries allocate work space when they are first used.
+#: Bytes of device memory by which a test's use may grow: libraries allocate work space when they are first used.
 GPU_SLACK = 64 << 20
-#: Name of the threads of the plugin, one for each test that has a time limit, while it runs.
+#: Name of the plugin's thread that runs during each test with a time limit.
 WATCH = "mray-test-watch"
 
 SHARED_MEMORY = Path("/dev/shm")
 NAME_PATTERN = re.compile(r"^(sem\.)?mray-")
-#: Names that mray's own tests make outside of sessions, with the pid of the run.
+#: Names that mray's own tests create outside of sessions, with the pid of the run.
 _TEST = re.compile(r"mray-test-(?:[a-z]+-)*(\d+)-")
 _NUMBERED = re.compile(r"\[\d+\]")
-#: Files that the driver of NVIDIA's GPUs keeps open in a process, from its first use of one on.
+#: Files that the driver of NVIDIA's GPUs keeps open in a process after the first use of a GPU.
 _OF_DRIVER = re.compile(r"/dev/nvidia.*|/dev/zero|/dev/shm/cuda\..*")
-#: Descriptors without a name that it opens with a context, and then keeps.
+#: Unnamed descriptors that it opens with a context and keeps open.
 _OF_CONTEXT = frozenset({"anon_inode:[eventfd]", "anon_inode:[eventpoll]", "pipe:", "socket:"})
-#: A context has so many of them at most, as far as seen; of a test that makes one, no more are excused.
+#: The most of them per context, as observed; no more are excused in a test that creates one.
 _MOST_OF_CONTEXT = 16
 
 
 class Territory:
-    """The mark and the directory of this process, and the pace of retries in tests, for as long as it is entered."""
+    """The mark and the directory of this process, and the delay of retries in tests, while entered."""
 
     def __init__(self) -> None:
         self._before = {name: os.environ.get(name) for name in (MARK, "MRAY_TMPDIR", RETRY_DELAY)}
@@ -68,7 +69,7 @@ class Territory:
         os.environ["MRAY_TMPDIR"] = self.directory
 
     def leave(self) -> None:
-        """Remove the directory, and be as before."""
+        """Remove the directory, and restore the environment."""
         for name, value in self._before.items():
             if value is None:
                 os.environ.pop(name, None)
@@ -78,7 +79,7 @@ class Territory:
 
 
 def is_marked(pid: int) -> bool:
-    """Whether this process descends from this one."""
+    """Whether a process descends from this one."""
     return bool(carrying(MARK, os.environ[MARK], [pid], patience=2.0))
 
 
@@ -101,8 +102,8 @@ def shared_names() -> set[str]:
 
 
 def is_foreign(name: str) -> bool:
-    """Whether a living process that is not of this test run has this name, or another one of its session, mapped or open."""
-    if (match := _TEST.match(name)) is not None:  # also of one that was killed, which nobody has mapped any more
+    """Whether a living process outside of this test run has this name, or another one of its session, mapped or open."""
+    if (match := _TEST.match(name)) is not None:  # also of a killed one, whose names are not mapped any more
         return int(match[1]) != os.getpid() and not is_marked(int(match[1]))
     start, _dash, rest = name.removeprefix("sem.").partition("-")
     session = rest.partition("-")[0]
@@ -125,14 +126,14 @@ def is_foreign(name: str) -> bool:
 
 
 def session_directories() -> set[str]:
-    """Of sessions that this process, or one that descends from it, has started."""
-    # `os.walk` passes over what goes while it looks.
+    """Directories of sessions that this process, or a descendant, has started."""
+    # `os.walk` ignores what is removed meanwhile.
     walked = os.walk(os.environ["MRAY_TMPDIR"])
     return {os.path.join(folder, name) for folder, names, _files in walked for name in names if name.startswith("session_")}
 
 
 def open_files() -> dict[int, str]:
-    """Number to what it leads to."""
+    """Descriptor number to its target."""
     found = {}
     for entry in os.listdir("/proc/self/fd"):
         try:
@@ -143,7 +144,7 @@ def open_files() -> dict[int, str]:
 
 
 def gpu_memory() -> int:
-    """Bytes that torch's tensors take in this process on all GPUs; 0 where nobody has used one."""
+    """Bytes of torch's tensors in this process on all GPUs; 0 if no GPU was used."""
     torch: Any = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
         return 0
@@ -166,14 +167,14 @@ class Belongings:
 
     @classmethod
     def now(cls) -> Belongings:
-        """Of this moment."""
+        """The present resources."""
         threads = {thread for thread in threading.enumerate() if thread.name != WATCH}
         return cls(set(all_pids()), child_processes(), shared_names(), session_directories(), open_files(), threads, gpu_memory())
 
     def more_than(self, before: Belongings, node_pid: int = 0) -> list[str]:
         """A description of the resources that were not there before.
 
-        The processes and threads of the session whose node is named may come and go; what they leave may not.
+        Processes and threads of the session whose node is named may come and go, but not their other resources.
         """
         left = [f"process {pid}: {what}" for pid, what in self.children.items() if pid not in before.processes]
         new = self.processes - before.processes - self.children.keys()
@@ -203,14 +204,15 @@ def _is_of_session(pid: int, node_pid: int) -> bool:
 
 
 def _kind(target: str) -> str:
-    """Sockets and pipes are one like the other."""
+    """The target of a descriptor, without the numbers of sockets and pipes."""
     return _NUMBERED.sub("", target)
 
 
 def _excuse_driver(kinds: Counter[str]) -> None:
-    """Take from the descriptors that are new, by kind, those of the GPUs' driver: nobody can close them.
+    """Remove the GPU driver's descriptors, which cannot be closed, from the new descriptors, by kind.
 
-    The unnamed ones only in a test that has opened the device itself, which is when contexts are made: a later test that leaves one fails.
+    Unnamed ones only in a test that has opened the device itself, which is when contexts are created; a later test that leaves one
+    fails.
     """
     ours = [kind for kind in kinds if _OF_DRIVER.fullmatch(kind)]
     if any(kind.startswith("/dev/nvidia") for kind in ours):
@@ -224,9 +226,9 @@ def _excuse_driver(kinds: Counter[str]) -> None:
 
 
 def _is_excused(item: str, known: dict[str, bool]) -> bool:
-    """Whether this is a name of another test run of this user. Those come and go meanwhile: the gone tell no more whose they were.
+    """Whether this name belongs to another test run of this user, which may end meanwhile, so that its names can no longer be attributed.
 
-    `known` keeps which beginnings of names are foreign: there may be many names, and each answer takes a look at all processes.
+    `known` caches which beginnings of names are foreign, since each answer checks all processes.
     """
     kind, _space, name = item.rpartition(" ")
     if kind != "shared memory":
@@ -238,7 +240,7 @@ def _is_excused(item: str, known: dict[str, bool]) -> bool:
 
 
 def assert_nothing_left(before: Belongings, node_pid: int = 0) -> None:
-    """Fail if there is more than `before`, once what was ended had time to go. For `node_pid` see `Belongings.more_than`."""
+    """Fail if there is more than `before`, after waiting for what was ended. For `node_pid` see `Belongings.more_than`."""
     if not Belongings.now().more_than(before, node_pid):
         return
     gc.collect()

@@ -1,4 +1,4 @@
-"""One run of pytest, as far as mray is concerned: its sessions, which test has which.
+"""One run of pytest: its sessions, and the session of each test.
 
 In the process that runs tests (with pytest-xdist each of these), on its main thread.
 """
@@ -26,20 +26,20 @@ from mray.util.testing import reset
 
 
 class Run:
-    """The run behind the fixtures and hooks of the plugin."""
+    """The implementation of the plugin's fixtures and hooks."""
 
     def __init__(self, options: dict[str, Any], stderr: int) -> None:
-        #: By name, as given; None: not given.
+        #: By name; None: not given.
         self._given = options
         self._watch = Watch(stderr)
-        #: The directory of the session that tests share, while there is one.
+        #: The directory of the shared session, if it runs.
         self._shared: str | None = None
         #: The process that nodes of sessions for one test are forked from, and the last test that it was prepared for.
         self._template: template.Template | None = None
         self._prepared_for = ""
 
     def end(self) -> None:
-        """The run is over."""
+        """End the run."""
         self.end_shared()
         if self._template is not None:
             self._template.close()
@@ -48,9 +48,9 @@ class Run:
             self._territory.leave()
 
     def hide(self, found: pytest.ExceptionInfo[BaseException]) -> None:
-        """Take mray's frames, and what they call in Python's library, out of the traceback that pytest will show.
+        """Remove mray's frames, and those of Python's library below them, from the traceback that pytest shows.
 
-        They only stand between the test's line and the error. They stay with ``--full-trace``.
+        They stay with ``--full-trace``.
         """
         first = found.tb
         if hide_frames(found.value, first) is first:
@@ -63,14 +63,14 @@ class Run:
 
     # ------------------------------------------------------------------------------------ sessions
     def shared(self, item: pytest.Item) -> Iterator[ModuleType]:
-        """`mray` with the session that tests share; reset when the test is over."""
+        """`mray` with the shared session, which is reset after the test."""
         _ = self._territory
         if next(item.iter_markers("mray"), None) is not None:
             pytest.fail(f"{item.nodeid}: the marker `mray` is for `mray_fresh`; all tests with `mray_session` share one", pytrace=False)
         if self._is_shared():
             keep(False)
         else:
-            self._init({})  # which raises if somebody else has started one
+            self._init({})  # raises if a test has started one
             self._shared = _current()
         with self._leaving_nothing(shared=True):
             with _collected():
@@ -79,8 +79,8 @@ class Run:
             if self._is_shared() and self._begins_anew():
                 reset()
                 self._shared = _current()
-                keep(True)  # a test that starts one of its own may come next
-            else:  # the test has ended it, or the next one gets another, and what lies in between is not mray's: with xdist, pytest waits
+                keep(True)  # the next test may start its own session
+            else:  # ended by the test, or replaced for the next: none runs while pytest waits, as with xdist
                 mray.shutdown()
                 self._shared = None
 
@@ -108,7 +108,7 @@ class Run:
                 mray.shutdown()
 
     def _prepare(self, item: pytest.Item) -> None:
-        """Have a template ready that the session of this test can be forked from. Before what there is is looked at: it stays."""
+        """Prepare the template that this test's session is forked from, before the resources are listed, since it stays."""
         if self._prepared_for == item.nodeid or "mray_fresh" not in item.fixturenames:  # type: ignore[attr-defined]
             return
         self._prepared_for = item.nodeid
@@ -125,19 +125,19 @@ class Run:
             self._template.prepare(folder)
 
     def _is_shared(self) -> bool:
-        """Whether the session that runs is the one that tests share."""
+        """Whether the running session is the shared one."""
         return self._shared is not None and self._shared == _current()
 
     @staticmethod
     def _begins_anew() -> bool:
-        """Whether a reset keeps the session: that of one process is soon ended, and soon made."""
+        """Whether a reset keeps the session: one in one process is cheap to restart."""
         return bool(_node_pid())
 
     def _init(self, options: dict[str, Any]) -> None:
         mray.init(**{**self._options(options.pop("engine", self._given["engine"])), **options})
 
     def _options(self, engine: str | None) -> dict[str, Any]:
-        """Options of `init` unless a test says otherwise."""
+        """Options of `init` that a test may override."""
         found: dict[str, Any] = {"logging_level": "ERROR"}
         if engine == "local":
             found["local_mode"] = True
@@ -151,7 +151,7 @@ class Run:
         return found
 
     def end_shared(self) -> None:
-        """Nobody shares a session any more: this process can have only one."""
+        """End the shared session: this process can have only one session."""
         if self._is_shared():
             mray.shutdown()
         self._shared = None
@@ -168,9 +168,9 @@ class Run:
         assert_nothing_left(before, node_pid)
 
     def leaving_nothing(self, item: pytest.Item) -> Iterator[None]:
-        """Around a test that may or may not use mray."""
+        """Check a test that may or may not use mray."""
         if "mray_session" in item.fixturenames:  # type: ignore[attr-defined]
-            yield  # which looks itself
+            yield  # which checks by itself
             return
         _ = self._territory
         self._prepare(item)
@@ -181,17 +181,17 @@ class Run:
 
     # ------------------------------------------------------------------------------------ time
     def watching(self, item: pytest.Item) -> contextlib.AbstractContextManager[None]:
-        """While this is entered the time of a test runs."""
+        """Watch a test's time limit while entered."""
         return self._watch.over(item)
 
 
 @contextlib.contextmanager
 def _collected() -> Iterator[None]:
-    """Collect what a test leaves in cycles: its frames have let go of it by now, or it is held for longer.
+    """Collect a test's garbage cycles, after its frames have released their objects.
 
-    Only of what was made meanwhile: to look at all that pytest and the test's modules hold takes longer than to start a session.
+    Only of objects created since: a collection of all objects of pytest and the test's modules takes longer than starting a session.
     """
-    frozen = gc.get_freeze_count() > 0  # by the program itself: it stays so
+    frozen = gc.get_freeze_count() > 0  # frozen by the program itself: stays so
     if not frozen:
         gc.freeze()
     try:
@@ -203,13 +203,13 @@ def _collected() -> Iterator[None]:
 
 
 def _node_pid() -> int:
-    """Of the process that is the node of the session; 0 where there is none besides this one."""
+    """The pid of the session's node; 0 if it is this process."""
     backend = backend_if_started()
     pid = 0 if backend is None else int(backend.facts().get("node_pid") or 0)
     return 0 if pid == os.getpid() else pid
 
 
 def _current() -> str | None:
-    """The directory of the session that this process has."""
+    """The directory of this process's session."""
     backend = backend_if_started()
     return None if backend is None else str(backend.facts().get("session_dir"))

@@ -1,8 +1,8 @@
-"""Hanging tests: the stacks of every process of the session, shortly before a test's time is over.
+"""Hanging tests: the stacks of every process of the session, shortly before a test's time limit.
 
-In a thread of the process that runs tests, which waits for the test's deadline. pytest-timeout, or pytest's ``faulthandler_timeout``, print
-the stacks of this process alone, and then end the test, or the run; here all processes are asked, by ``mray stack`` in a process of its
-own, since this one may be what hangs. Its text goes to the stderr that the run was started with.
+In a thread of the process that runs tests. pytest-timeout, or pytest's ``faulthandler_timeout``, print
+the stacks of this process alone, and then end the test, or the run; here all processes are asked, by ``mray stack`` in a separate
+process, since this one may be what hangs. Its text goes to the stderr that the run was started with.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import pytest
 from mray._api.current import backend_if_started
 from mray.pytest_plugin.leaks import WATCH
 
-#: The share of a test's time that is left when the stacks are printed, and the most seconds that this may be.
+#: The fraction of a test's time that remains when the stacks are printed, and its maximum in seconds.
 _SHARE, _MOST = 0.2, 5.0
-#: Seconds that it may take.
+#: Seconds that printing may take.
 _PATIENCE = 30.0
 
 
@@ -35,7 +35,7 @@ class Watch:
 
     @contextlib.contextmanager
     def over(self, item: pytest.Item) -> Iterator[None]:
-        """While a test runs."""
+        """Watch a test while it runs."""
         limit = limit_of(item)
         if not limit:
             yield
@@ -50,7 +50,7 @@ class Watch:
             timer.join()  # tests count threads
 
     def settle(self) -> None:
-        """Let what is being printed be printed, before its processes go."""
+        """Finish printing before the processes end."""
         with self._printing:
             pass
 
@@ -72,7 +72,7 @@ class Watch:
 
 
 def limit_of(item: pytest.Item) -> float:
-    """Seconds that a test may take, by pytest-timeout or by pytest's own faulthandler; 0 for no limit."""
+    """The time limit of a test in seconds, from pytest-timeout or pytest's own faulthandler; 0 for none."""
     limits = []
     if item.config.pluginmanager.hasplugin("timeout"):
         marker = item.get_closest_marker("timeout")

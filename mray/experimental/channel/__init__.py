@@ -1,7 +1,7 @@
 """The types of edges and the communicators of graphs: Ray's names.
 
-For users. An edge of a graph is described with `TorchTensorType`, and the compiler chooses the channel that carries it. Ray's channels,
-which are parts of its own compiled graphs, are not in mray.
+For users. An edge of a graph is described with `TorchTensorType`, and the compiler chooses the channel that carries it. Ray's channel
+classes, which are internals of its compiled graphs, do not exist in mray.
 """
 
 from __future__ import annotations

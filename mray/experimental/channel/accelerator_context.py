@@ -1,7 +1,7 @@
-"""Accelerators: which devices this process has, and which communicator moves tensors between them.
+"""Accelerators: the devices of this process, and the communicator that moves tensors between them.
 
 Devices of a kind that mray does not know are registered with `register_accelerator_context`, once in the process that compiles graphs;
-the registration itself is in `mray._api.accelerator_transport`, where the compiler looks.
+the registry is in `mray._api.accelerator_transport`, where the compiler reads it.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ class AcceleratorContext:
         register_accelerator(accelerator_context.module_name, accelerator_context.communicator_cls)
 
     def get_accelerator_devices(self) -> list[Any]:
-        """The devices assigned to this process, as `torch.device`; where none is assigned, such as in a driver, the first."""
+        """The devices assigned to this process, as `torch.device`; the first one if none is assigned, as in a driver."""
         import torch  # noqa: PLC0415
 
         if self._torch_module_name == "cpu":
             return [torch.device("cpu")]
-        # A process sees just the devices that are assigned to it, numbered from 0.
+        # A process sees only the devices that are assigned to it, numbered from 0.
         return [torch.device(f"{self._torch_module_name}:{index}") for index in range(self.accelerator_count or 1)]
 
     def get_device_context(self, device: Any) -> Any:
-        """A context manager in which `device` is the current one; one without effect for the CPU."""
+        """A context manager that makes `device` the current one; no-op for the CPU."""
         return contextlib.nullcontext() if device.type == "cpu" else self._torch_module.device(device)
 
     def current_stream(self) -> Any:
@@ -88,12 +88,12 @@ class AcceleratorContext:
 
     @property
     def communicator_cls(self) -> type[Communicator] | None:
-        """The class of communicators; None: the compiler chooses."""
+        """The class of communicators; None: chosen by the compiler."""
         return self._communicator_cls
 
     @property
     def accelerator_count(self) -> int:
-        """How many such devices are assigned to this process."""
+        """The number of such devices assigned to this process."""
         if self._torch_module_name == "cuda":
             return len(get_gpu_ids())
         return len(get_runtime_context().get_accelerator_ids().get(self._torch_module_name.upper(), []))

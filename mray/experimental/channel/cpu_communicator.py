@@ -15,15 +15,15 @@ __all__ = ["CPUCommunicator"]
 class CPUCommunicator(RankCommunicator[MemberOfGroup]):
     """A group of actors that exchange tensors of the CPU through shared memory.
 
-    Made once, and handed to every member; `initialize` makes the copy there a member. Tensors may be torch tensors or numpy arrays; the
-    buffers to receive into may be any that can be written to. Calls that block have no time limit and end with RayChannelError when a
+    Created once, and sent to every member; `initialize` makes the copy there a member. Tensors may be torch tensors or numpy arrays, and
+    any writable buffer can receive. Blocking calls have no time limit and end with RayChannelError when a
     member dies or leaves. One thread of a process at a time.
     """
 
     LIBRARY = "CPUCommunicator"
 
     def __init__(self, world_size: int, actor_handles: Sequence[Any]) -> None:
-        """`actor_handles` are those of all members, by rank. Raises ValueError unless there are `world_size` different ones."""
+        """`actor_handles` are those of all members, by rank. Raises ValueError unless they are `world_size` different ones."""
         if len(actor_handles) != world_size or len(set(actor_handles)) != world_size:
             raise ValueError(f"Expected {world_size} different actors, but got {list(actor_handles)}")
         super().__init__(actor_handles)
@@ -36,7 +36,7 @@ class CPUCommunicator(RankCommunicator[MemberOfGroup]):
         self._id = communicator_id
 
     def initialize(self, rank: int) -> None:
-        """Become the member of this rank; waits until all members do. Raises RayChannelError when one of them dies before."""
+        """Become the member with this rank; waits until all members have joined. Raises RayChannelError when one of them dies before."""
         self._refuse_second_rank()
         if not 0 <= rank < len(self._actor_handles):
             raise ValueError(f"rank {rank} is none of the {len(self._actor_handles)} of the group")
@@ -44,11 +44,11 @@ class CPUCommunicator(RankCommunicator[MemberOfGroup]):
         self._membership = join(f"communicator {self._id}", size, rank, actors=members, kind=MemberOfGroup)
 
     def send(self, tensor: Any, peer_rank: int) -> None:
-        """Send a tensor to a member; returns when it is on its way, and waits when eight messages are already."""
+        """Send a tensor to a member, without waiting for it to be received unless eight messages are in flight."""
         self.member.send(tensor, peer_rank)
 
     def recv(self, shape: Sequence[int], dtype: Any, peer_rank: int, allocator: TorchTensorAllocator | None = None) -> Any:
-        """The next tensor from a member, in memory that `allocator` makes (or torch). ValueError when it has another dtype or size."""
+        """Return the next tensor from a member, in memory from `allocator` (or torch). ValueError when it has another dtype or size."""
         member = self.member
         with member.refusing(received=peer_rank):
             if allocator is None:
@@ -62,11 +62,11 @@ class CPUCommunicator(RankCommunicator[MemberOfGroup]):
 
     @property
     def recv_stream(self) -> None:
-        """There are no streams on the CPU."""
+        """None: the CPU has no streams."""
 
     @property
     def send_stream(self) -> None:
-        """There are no streams on the CPU."""
+        """None: the CPU has no streams."""
 
     def allgather(self, send_buf: Any, recv_buf: Any) -> None:
         self.member.allgather(send_buf, self._parts(recv_buf))
@@ -78,7 +78,7 @@ class CPUCommunicator(RankCommunicator[MemberOfGroup]):
         self.member.reducescatter(self._parts(send_buf), recv_buf, op)
 
     def _parts(self, tensor: Any) -> list[Any]:
-        """The parts of a tensor along its first dimension, one for each rank."""
+        """Split a tensor along its first dimension, one part for each rank."""
         world_size = len(self._actor_handles)
         with self.member.refusing():
             if not tensor.shape or tensor.shape[0] % world_size:

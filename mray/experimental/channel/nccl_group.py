@@ -1,4 +1,4 @@
-"""The communicator over NCCL as Ray calls and makes it, to derive from, and for ``register_accelerator_context("cuda", ...)``."""
+"""The communicator over NCCL with Ray's interface, to derive from, and for ``register_accelerator_context("cuda", ...)``."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ class _NcclGroup(NcclCommunicator):
         cuda_stream: Any = None,
         use_communication_streams: bool = False,
     ) -> None:
-        """With a rank, become that member at once, and wait until all members do; errors as `mray._gpu.nccl_member.join_nccl`.
+        """With a rank, become that member and wait until all members have joined; errors as `mray._gpu.nccl_member.join_nccl`.
 
-        `comm_id` is from `generate_communicator_id`, the same for all. `cuda_stream` is not looked at: calls are queued on the stream that
-        is current when they are made.
+        `comm_id` is from `generate_communicator_id`, the same for all. `cuda_stream` is ignored: calls are queued on the current stream.
         """
         if world_size != len(actor_handles):
             raise ValueError(f"Expected {world_size} actors, but got {list(actor_handles)}")
@@ -38,6 +37,6 @@ class _NcclGroup(NcclCommunicator):
         return type(self), (len(handles), self._id, None, handles, None, self._use_communication_streams)
 
     def initialize(self, rank: int) -> None:
-        """Nothing, in a member; elsewhere as the constructor with a rank."""
+        """No-op in a member; elsewhere as the constructor with a rank."""
         if self.get_self_rank() is None:
             super().initialize(rank)

@@ -1,6 +1,6 @@
 """Collectives: bound into graphs with ``allreduce.bind(...)``, and groups of actors outside of graphs.
 
-For users. In a graph the members are the actors whose methods are the inputs, and the compiler finds a communicator unless one is named.
+For users. In a graph the members are the actors whose methods are the inputs, and the compiler chooses a communicator by default.
 Outside, `create_collective_group` makes actors a group, in which they call `mray.util.collective`.
 """
 

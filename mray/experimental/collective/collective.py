@@ -1,11 +1,11 @@
-"""Groups of actors, made from outside: `create_collective_group` and what undoes it.
+"""Groups of actors, created by another process: `create_collective_group` and its counterparts.
 
     this process                                             every actor, on its main thread
-    create: call __ray_call__ of all actors at once --->     mray.util.collective.init_collective_group(world size, rank, ...)
-    remember the handle once all have answered      <---     in the group
+    create: call __ray_call__ of all actors concurrently --> mray.util.collective.init_collective_group(world size, rank, ...)
+    store the handle once all have answered         <---     in the group
     destroy                                         --->     mray.util.collective.destroy_collective_group(name)
 
-The remembered groups are this process's alone, for one session.
+The stored groups belong to this process, for one session.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mray.util.collective.types import Backend as BackendName
 
 __all__ = ["create_collective_group", "destroy_all_collective_groups", "destroy_collective_group", "get_collective_groups"]
 
-#: The groups that this process has made, by name, for each session.
+#: The groups that this process has created, by name, for each session.
 _groups: weakref.WeakKeyDictionary[Backend, dict[str, CommunicatorHandle]] = weakref.WeakKeyDictionary()
 
 
@@ -35,17 +35,17 @@ def _own_groups() -> dict[str, CommunicatorHandle]:
 
 
 def get_collective_groups(actors: Sequence[Any] | None = None, backend: str | None = None) -> list[CommunicatorHandle]:
-    """The groups made by this process that all these actors are members of, of one backend or of any."""
+    """The groups created by this process that contain all these actors, of one backend or of any."""
     wanted = None if backend is None else BackendName(backend)
     members = set(actors or ())
     return [group for group in _own_groups().values() if members.issubset(group.actors) and (wanted is None or group.backend == wanted)]
 
 
 def create_collective_group(actors: Sequence[Any], backend: str, name: str | None = None) -> CommunicatorHandle:
-    """Make these actors a group, their ranks in the order given; returns once all of them are in it.
+    """Make these actors a group, with ranks in the order given; returns once all of them have joined.
 
-    They then call `mray.util.collective.allreduce` and the like with ``group_name=name`` (by default a new name). An actor is in one group
-    of each backend at a time: RuntimeError. ValueError when an actor or the name appears twice, and for a backend that does not exist.
+    They then call `mray.util.collective.allreduce` and the like with ``group_name=name`` (by default a new name). An actor is in one
+    group of each backend at a time, else RuntimeError. ValueError when an actor or the name appears twice, and for an unknown backend.
     """
     backend = BackendName(backend)
     name = str(uuid.uuid4()) if name is None else name
@@ -67,7 +67,7 @@ def create_collective_group(actors: Sequence[Any], backend: str, name: str | Non
     try:
         get(joined)
     except BaseException:
-        # Those that are in it, or will be, leave again; nobody waits for that.
+        # Actors that have joined, or will, leave again; this process does not wait for that.
         for actor in actors:
             with contextlib.suppress(RayActorError):
                 actor.__ray_call__.remote(_leave, name)
@@ -77,9 +77,9 @@ def create_collective_group(actors: Sequence[Any], backend: str, name: str | Non
 
 
 def destroy_collective_group(group_or_name: CommunicatorHandle | str) -> None:
-    """Undo `create_collective_group`; the actors may then be in other groups. Members that have died do not matter.
+    """Undo `create_collective_group`; the actors may then join other groups. Dead members do not matter.
 
-    Raises ValueError when this process has made no such group.
+    Raises ValueError when this process has created no such group.
     """
     if isinstance(group_or_name, CommunicatorHandle):
         name = group_or_name.name
@@ -96,16 +96,16 @@ def destroy_collective_group(group_or_name: CommunicatorHandle | str) -> None:
 
 
 def destroy_all_collective_groups() -> None:
-    """Destroy every group that this process has made."""
+    """Destroy every group that this process has created."""
     for group in list(_own_groups().values()):
         destroy_collective_group(group)
 
 
 def _join(_actor: Any, actors: Sequence[Any], rank: int, backend: str, name: str) -> None:
-    """In the actor; ends when another of them dies before it has joined."""
+    """Join, in the actor; fails when another member dies before it has joined."""
     collective.init_collective_group(len(actors), rank, backend, group_name=name, actors=actors)
 
 
 def _leave(_actor: Any, name: str) -> None:
-    """In the actor."""
+    """Leave, in the actor."""
     collective.destroy_collective_group(name)

@@ -10,7 +10,7 @@ __all__ = ["Communicator", "CommunicatorHandle"]
 
 @dataclass
 class Communicator:
-    """A group as one of its members knows it."""
+    """A member's handle of its group."""
 
     name: str
     #: The number of this member.
@@ -20,11 +20,11 @@ class Communicator:
 
 @dataclass(frozen=True, eq=False)
 class CommunicatorHandle:
-    """A group as the process knows it that made it."""
+    """A group, in the process that created it."""
 
     #: The handles of the members, by rank.
     actors: list[Any]
-    #: The name under which the members know the group.
+    #: The group's name in its members.
     name: str
     #: The carrier of the tensors: ``"GLOO"`` (the CPU) or ``"NCCL"``.
     backend: str

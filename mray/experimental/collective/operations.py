@@ -20,16 +20,16 @@ class AllGatherWrapper:
     """Every member gets the tensors of all."""
 
     def bind(self, input_nodes: Any, transport: str | Communicator | None = None) -> list[Any]:
-        """The results: every actor's tensors, one after the other along the first dimension.
+        """The results: all actors' tensors, concatenated along the first dimension.
 
-        `input_nodes`: a DAG node of each actor that returns a torch tensor, all of the same shape and dtype; or lists of such lists, and
-        the result is a list of nodes for each actor. `transport`: ``"accelerator"``, ``"cpu"`` or a `Communicator` of these actors. Raises
-        ValueError when the inputs do not fit together.
+        `input_nodes`: for each actor a DAG node that returns a torch tensor, all of the same shape and dtype; or a list of such lists,
+        where the result is a list of nodes for each actor. `transport`: ``"accelerator"``, ``"cpu"`` or a `Communicator` of these
+        actors. Raises ValueError when the inputs do not match.
         """
         return bind_collective(input_nodes, AllGatherOp(), transport)
 
     def __call__(self, tensor_list: Any, tensor: Any, group_name: str = "default") -> Any:
-        """In a member of the group: its tensor to all, and theirs into `tensor_list`; see `mray.util.collective.allgather`."""
+        """Called in each member of the group: gather the members' tensors into `tensor_list`; see `mray.util.collective.allgather`."""
         return collective.allgather(tensor_list, tensor, group_name)
 
 
@@ -37,12 +37,12 @@ class AllReduceWrapper:
     """Every member gets the reduction of the tensors of all."""
 
     def bind(self, input_nodes: Any, op: ReduceOp = ReduceOp.SUM, transport: str | Communicator | None = None) -> list[Any]:
-        """The results: the reduction of all tensors, element by element; otherwise as `AllGatherWrapper.bind`."""
+        """The results: the elementwise reduction of all tensors; otherwise as `AllGatherWrapper.bind`."""
         _check_reduction(op)
         return bind_collective(input_nodes, AllReduceOp(op), transport)
 
     def __call__(self, tensor: Any, group_name: str = "default", op: Any = None) -> Any:
-        """In a member of the group: reduce `tensor` in place; `op` is one of `mray.util.collective`, by default the sum."""
+        """Called in each member of the group: reduce `tensor` in place; `op` is one of `mray.util.collective`, by default the sum."""
         return collective.allreduce(tensor, group_name, *_given(op))
 
 
@@ -55,7 +55,7 @@ class ReduceScatterWrapper:
         return bind_collective(input_nodes, ReduceScatterOp(op), transport)
 
     def __call__(self, tensor: Any, tensor_list: Any, group_name: str = "default", op: Any = None) -> Any:
-        """In a member of the group: the reduction of the members' lists, of which it gets its tensor; see
+        """Called in each member of the group: reduce the members' lists, of which this rank gets its own tensor; see
         `mray.util.collective.reducescatter`.
         """
         return collective.reducescatter(tensor, tensor_list, group_name, *_given(op))

@@ -1,1 +1,1 @@
-"""The names of ``ray.experimental.util``: the types of edges and collectives, in `types`."""
+"""The names of ``ray.experimental.util``: see `types`."""
