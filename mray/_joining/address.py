@@ -1,9 +1,9 @@
-"""Where the persistent session of a user is found: one file, ``address``, beside the sessions of a temporary directory.
+"""The address of a user's persistent session: one file, ``address``, beside the sessions of a temporary directory.
 
 In commands and drivers that start, join or end one; in the node, which checks whether the file still names it. The file holds the
-session's directory, its node's pid and that process's start time, so that the pid is unambiguous for ever. It lies in the user's folder,
-which no other user may enter, is written and removed as a whole, and is valid only while a process of the session holds its lock: a session
-that was killed, or that a reboot has ended, leaves a file that the next look removes.
+session's directory, its node's pid and that process's start time, which makes the pid unambiguous. It lies in the user's folder, which
+no other user may enter, is written and removed atomically, and is valid only while a process of the session holds its lock: the file of
+a killed session, or one from before a reboot, is removed by the next reader.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Address(NamedTuple):
     node_pid: int
     #: See `mray._ipc.process.start_of`.
     node_start: int
-    #: Versions of Python and of mray: a driver's must be the same.
+    #: Versions of Python and of mray, which a driver must match.
     versions: list[str]
 
     def node_lives(self) -> bool:
@@ -60,7 +60,7 @@ def publish(session_dir: str, node_pid: int) -> None:
 
 
 def running_in(parent: str) -> Address | None:
-    """The persistent session that lives under `parent`; a file that names a dead one is removed."""
+    """The living persistent session under `parent`; a file that names a dead one is removed."""
     address = _read(parent)
     if address is None:
         return None
@@ -71,7 +71,7 @@ def running_in(parent: str) -> Address | None:
 
 
 def running(temp_dir: str | None = None) -> Address | None:
-    """The persistent session of this user under a temporary directory, or under those that sessions use by themselves."""
+    """This user's persistent session under a temporary directory, or under the default ones."""
     parents = session_parents() if temp_dir is None else [parent_folder(temp_dir)]
     return next((found for found in map(running_in, parents) if found is not None), None)
 
@@ -86,7 +86,7 @@ def _read(parent: str) -> Address | None:
             os.fsencode("" if address is None else address.session_dir)
     except (OSError, ValueError, TypeError, RecursionError):
         return None
-    # A damaged file is no address, rather than one that fails in its user.
+    # A damaged file counts as no address.
     return None if address is None or [type(fact) for fact in address] != [str, int, int, list] or "\0" in address.session_dir else address
 
 

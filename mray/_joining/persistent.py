@@ -5,17 +5,17 @@
     mray start ──exec──▶ node (its own kernel session, no terminal) ──fork──▶ zygote
         └── waits until the node answers, names the session in ``address``, ends
     driver ──reads ``address``──▶ HELLO + job ──▶ node: job 02000000, its namespace, its workers
-    mray stop ──SIGTERM──▶ node: tells the drivers, ends all, removes every name; SIGKILL if it does not
+    mray stop ──SIGTERM──▶ node: notifies the drivers, ends all, removes every name; SIGKILL if it does not
 
-The node watches the process that has started it until the session is named: a `mray start` that is killed in the middle leaves nothing.
-From then on only `mray stop` or a signal ends it. If the node is killed, the kernel ends the workers, the zygote removes the names, and
-every driver gets an error; a driver also cleans itself if no zygote was left.
+The node watches the process that has started it until the session is named, so a `mray start` that is killed midway leaves nothing.
+Afterwards only `mray stop` or a signal ends it. If the node is killed, the kernel ends the workers, the zygote removes the names, and
+every driver gets an error; a driver also cleans up itself if no zygote was left.
 
 The end of a driver ends only its own work (`mray._decide.scheduler.root_names`). Its workers run with its ``sys.path`` and working
 directory, and the environment variables of `mray start`.
 
-A driver joins a private session in the same way, by its address (`gcs_address` of any of its processes): a program that one of its
-workers starts finds so its actors. The session ends with the driver that has started it all the same.
+A driver joins a private session in the same way, by its address (`gcs_address` of any of its processes), so that a program started by
+one of its workers finds its actors. The session still ends with the driver that has started it.
 
 Rejected: a listener on the network (connect over ssh and be a driver there).
 """
@@ -56,15 +56,15 @@ from mray.exceptions import RaySystemError, describe_status
 if TYPE_CHECKING:
     from mray._common.options import SessionOptions
 
-#: Seconds that a node may take to end all processes below it, before `stop` kills it.
+#: Seconds that a node may take to end all its processes before `stop` kills it.
 STOP_SECONDS = 20.0
-#: Seconds that a driver waits for a dead node to be gone.
+#: Seconds that a driver waits for a dead node to exit.
 _GONE_SECONDS = 1.0
-#: Seconds that it waits for the zygote to have cleaned after that node, and between two looks.
+#: Seconds that it waits for the zygote to clean up after that node, and between two checks.
 _CLEAN_SECONDS, _CLEAN_LOOK = 10.0, 0.002
-#: Seconds that a private session's node may take to answer before it is taken for none.
+#: Seconds that a private session's node may take to answer before it counts as dead.
 _ANSWER_SECONDS = 30.0
-#: As long as it takes: the node answers when it is there, and when it dies its socket hangs up.
+#: Unlimited: the node answers when it is ready, and its death closes the socket.
 _FOR_EVER = 86_400.0
 
 _NONE_RUNS = (
@@ -74,7 +74,7 @@ _NONE_RUNS = (
 
 
 class AlreadyRunningError(RuntimeError):
-    """Raised when a persistent session runs already under this temporary directory: `address`."""
+    """Raised when a persistent session already runs under this temporary directory: `address`."""
 
     def __init__(self, address: Address) -> None:
         super().__init__(f"a session is running already in {address.session_dir} (node pid {address.node_pid}); end it with mray stop")
@@ -82,7 +82,7 @@ class AlreadyRunningError(RuntimeError):
 
 
 class OutOfSightError(RuntimeError):
-    """Raised when a session that is to be ended lives where its processes cannot be seen from."""
+    """Raised when the processes of a session that is to be ended cannot be seen from here."""
 
     def __init__(self, directory: str) -> None:
         super().__init__(
@@ -112,10 +112,10 @@ def start_persistent(options: SessionOptions) -> Address:
 
 
 def stop_persistent(address: Address, patience: float = STOP_SECONDS, *, force: bool = False) -> bool:
-    """End a persistent session with every process of it; True if the node ended it in order.
+    """End a persistent session with all its processes; True if the node ended it in order.
 
-    Blocks until nothing of it is left: SIGTERM to the node, SIGKILL after `patience` seconds or at once with `force`. OutOfSightError where
-    it lives on, since its processes cannot be seen from here: then nothing has been done.
+    Blocks until nothing of it is left: SIGTERM to the node, SIGKILL after `patience` seconds or immediately with `force`.
+    OutOfSightError, and no effect, when it lives and its processes cannot be seen from here.
     """
     directory = address.session_dir
     in_order = False
@@ -139,9 +139,9 @@ def stop_persistent(address: Address, patience: float = STOP_SECONDS, *, force: 
 # ----------------------------------------------------------------------------------------------------------- joining
 def find(address: str, temp_dir: str | None = None) -> Address:
     """The session that an address names: by ``host:port``, its directory or its name, or ``"auto"``: the one that the environment names,
-    the persistent one, or that of a process above.
+    the persistent one, or that of an ancestor process.
 
-    Raises ConnectionError when it does not run, ValueError for an address that is none, RuntimeError when it runs another Python or mray.
+    Raises ConnectionError when it does not run, ValueError for an invalid address, RuntimeError when it runs another Python or mray.
     """
     if address == "auto":
         address = settings.named_address() or address
@@ -176,7 +176,7 @@ def _named(address: str) -> Address:
 
 
 def _of_a_process_above() -> Address | None:
-    """The session that the nearest process has started for itself of which this one descends, by way of a worker or without one."""
+    """The private session of the nearest ancestor process that has started one, also through a worker."""
     if (around := os.environ.get(SESSION_VARIABLE)) is not None:
         return _private(around)
     here = filter(is_of_this_namespace, sessions())
@@ -188,7 +188,7 @@ def _of_a_process_above() -> Address | None:
 
 
 def _private(directory: str) -> Address | None:
-    """The session in this directory, if it is one that a driver of this user has started for itself and that answers."""
+    """The session in this directory, if a driver of this user has started it privately and it answers."""
     if not is_private(os.path.dirname(directory)) or not is_alive(directory):
         return None
     try:
@@ -200,7 +200,7 @@ def _private(directory: str) -> Address | None:
 
 
 class JoinedSession(SessionHold):
-    """A driver's hold on a persistent session, which goes on when this driver leaves."""
+    """A driver's hold on a persistent session, which continues when this driver leaves."""
 
     def __init__(self, address: Address, client: Client) -> None:
         super().__init__(address.session_dir, client)
@@ -223,7 +223,7 @@ class JoinedSession(SessionHold):
             return None
         pid = self._address.node_pid
         status = _await_end(self._address)
-        # The zygote cleans now, or it is dying too: the last process cleans.
+        # The zygote cleans up now, or it is dying too, and the last process cleans up.
         deadline = monotonic() + _CLEAN_SECONDS
         while is_alive(self.directory) and monotonic() < deadline:
             clock.sleep(_CLEAN_LOOK)
@@ -235,7 +235,7 @@ class JoinedSession(SessionHold):
 
 
 def join_session(options: SessionOptions) -> JoinedSession:
-    """Join the session that ``options.address`` names, as a driver with a job of its own. Errors as of `find`, and RaySystemError."""
+    """Join the session that ``options.address`` names, as a driver with its own job. Errors as of `find`, and RaySystemError."""
     assert options.address is not None
     address = find(options.address, options.temp_dir)
     if options.conflict is not None:
@@ -256,7 +256,7 @@ def join_session(options: SessionOptions) -> JoinedSession:
 
 
 def _await_end(address: Address) -> int | None:
-    """Wait a moment for the node to be dead; its status if that can be read (it is no child of this process)."""
+    """Wait a moment for the node to exit; returns its status if readable (it is no child of this process)."""
     with contextlib.suppress(OSError), PidFd(address.node_pid) as node:
         if address.node_lives():
             node.wait(_GONE_SECONDS)

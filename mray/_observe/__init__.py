@@ -1,7 +1,7 @@
 """Queries of a session's state, from any process of its user.
 
-`observer` asks the processes of a session, and `process_snapshot` makes the answer of a driver or worker, which
-loads it when the first one asks. (`mray._runtime.processes.stack_signal` gets the stacks of a process that cannot answer.)
+`observer` asks the processes of a session, and `process_snapshot` generates the answer of a driver or worker, which
+loads it at the first query. (`mray._runtime.processes.stack_signal` gets the stacks of a process that cannot answer.)
 
 ====================  ====================================================================================================
 observer              a process that asks, over connections of its own; no member of the session

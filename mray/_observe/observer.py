@@ -6,8 +6,8 @@
              (its own process is asked directly)
 
 The node is found by the name of its socket, or in this process without one. Plain sockets and one loop: an observer is no member
-of the session, gets no row in its table, and no process waits for it. All peers are asked at once; one that does not answer in time (it is
-stopped, or its interpreter is held by C code) costs its own rows only. Thread-safe: every question has its own sockets.
+of the session, gets no row in its table, and no process waits for it. All peers are asked concurrently; one that does not answer in time
+(it is stopped, or its interpreter is held by C code) costs only its own rows. Thread-safe: every query has its own sockets.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from mray._common.protocol import misfit
 from mray._inside.messages import advice, connect_to_node, encode, first_message, is_exhausted
 from mray._observe.process_snapshot import answer_here, client_here
 
-#: Seconds for a connection that is late already.
+#: Seconds for a connection that is already late.
 _LEAST_WAIT = 0.001
 #: Section -> (True, rows) or (False, a text), of one process.
 Answers = dict[str, tuple[bool, Any]]
 
 
-#: Nodes that are in this process, and so are asked without a socket: the directory of the session to the function that answers.
+#: Nodes in this process, which are asked without a socket: the session's directory to the function that answers.
 own_nodes: dict[str, Callable[[str], Any]] = {}
 
 
@@ -42,9 +42,9 @@ class SessionGoneError(Exception):
 
 @sleeps
 def ask_node(directory: str, what: str, timeout: float) -> Any:
-    """The node's answer.
+    """Return the node's answer.
 
-    Raises SessionGoneError, TimeoutError after `timeout` seconds, and OSError when this process or the node has no descriptor for it.
+    Raises SessionGoneError, TimeoutError after `timeout` seconds, and OSError when this process or the node is out of descriptors.
     """
     here = own_nodes.get(directory)
     if here is not None:
@@ -57,11 +57,11 @@ def ask_node(directory: str, what: str, timeout: float) -> Any:
     except OSError as error:
         if is_exhausted(error):
             if error.strerror != os.strerror(error.errno or 0):
-                raise  # the node's own text about descriptors that it lacks
+                raise  # the node's own text about its descriptors
             raise OSError(error.errno, f"{advice(error)}. The node of {directory} could not be asked.") from None
         raise SessionGoneError(_no_answer(directory, error)) from None
     with sock:
-        with contextlib.suppress(OSError):  # it has ended, or refused us before we have asked: that is still to be read
+        with contextlib.suppress(OSError):  # it has ended, or refused before the query was sent: that is still to be read
             sock.sendall(encode((m.HELLO, m.ROLE_OBSERVER, "", os.getpid())) + encode((m.QUERY, 1, what, [])))
         sock.settimeout(timeout)
         reader = _Reader(m.ANSWER)
@@ -92,7 +92,7 @@ def ask_node(directory: str, what: str, timeout: float) -> Any:
 
 @sleeps
 def ask_processes(directory: str, processes: Iterable[str], sections: list[str], timeout: float) -> dict[str, Answers | str]:
-    """Process -> its answers, or a text about why there are none. Waits `timeout` seconds at most."""
+    """Process -> its answers, or a text about why there are none. Waits at most `timeout` seconds."""
     told: dict[str, Answers | str] = {}
     deadline = monotonic() + timeout
     with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
@@ -125,7 +125,7 @@ def ask_processes(directory: str, processes: Iterable[str], sections: list[str],
                 try:
                     reader.feed(data)
                     if reader.message is not None and reader.message[0] == m.PASSED:
-                        with contextlib.suppress(OSError):  # it has ended, or refused us before we have asked: that is still to be read
+                        with contextlib.suppress(OSError):  # it has ended, or refused before the query was sent: that is still to be read
                             key.fileobj.send(encode((m.ASK, 1, sections)))  # type: ignore[union-attr]
                         rest, reader = reader.rest, _Reader(m.TOLD)
                         selector.modify(key.fileobj, selectors.EVENT_READ, (process, reader))
@@ -148,7 +148,7 @@ def ask_processes(directory: str, processes: Iterable[str], sections: list[str],
 
 
 def _connect(directory: str, timeout: float) -> socket.socket:
-    """A connection to the node of a session. TimeoutError when this process is of the session and waits for longer."""
+    """Connect to the node of a session. TimeoutError when this process belongs to the session and waits longer."""
     client = client_here(directory)
     return connect_to_node(directory) if client is None else client.connect(timeout=timeout)
 
@@ -162,17 +162,17 @@ def _no_answer(directory: str, error: OSError) -> str:
 
 
 class _Reader:
-    """Puts one frame together: an answer with this code, or REFUSED; FAULT, from a process that failed at the question, becomes REFUSED."""
+    """Assembles one frame: an answer with this code, or REFUSED; FAULT, from a process that failed at the query, becomes REFUSED."""
 
     def __init__(self, code: int) -> None:
         self._code = code
         self._bytes = bytearray()
         self.message: tuple[Any, ...] | None = None
-        #: The bytes behind it.
+        #: The bytes after the frame.
         self.rest = b""
 
     def feed(self, data: bytes) -> None:
-        """Add some bytes; ValueError if it is no such answer."""
+        """Add some bytes; ValueError if they are no such answer."""
         self._bytes += data
         found = first_message(self._bytes)
         if found is not None:

@@ -1,7 +1,7 @@
-"""The answers of a driver or worker to observers: the sections that its parts offer, and the stacks and numbers of the whole process.
+"""The answers of a driver or worker to observers: the sections of its parts, and the stacks and numbers of the whole process.
 
-In every client, in its reading thread, so that a process answers while its main thread computes. No call records anything for it: each part
-makes the rows of what it has when it is asked (`mray._runtime.client.client.Client.sections`).
+In every client, in its reading thread, so that a process answers while its main thread computes. Calls record nothing for it: each part
+generates its rows when it is asked (`mray._runtime.client.client.Client.sections`).
 
     observer ──ASK (number, sections)──▶ client ──TOLD (number, section -> (ok, rows))──▶ observer
 
@@ -26,7 +26,7 @@ from mray._inside.client import Client, Connection, own_clients, reading_frame
 def on_ask(client: Client, connection: Connection, number: int, sections: list[str]) -> None:
     """Answer ASK. Client's lock held."""
     if not connection.role:
-        # An observer joins no session, and its end concerns no process.
+        # An observer is no member of the session, and its disconnection concerns no process.
         connection.role, connection.on_hangup = m.ROLE_OBSERVER, _nothing
     connection.send((m.TOLD, number, answer(client, sections)))
 
@@ -42,13 +42,13 @@ def answer(client: Client, sections: list[str]) -> dict[str, tuple[bool, Any]]:
         find = client.sections.get(section) or _SECTIONS.get(section)
         try:
             told[section] = (True, None if find is None else find())  # a driver runs no tasks, and a process without graphs has none
-        except Exception as error:  # one section that fails must not take the others along
+        except Exception as error:  # other sections are still answered
             told[section] = (False, f"{type(error).__name__}: {error}")
     return told
 
 
 def answer_here(process: str, session_dir: str, sections: list[str]) -> dict[str, tuple[bool, Any]] | None:
-    """As `answer`, when that process of the session is this one; else None."""
+    """As `answer`, if this process is that one of the session; else None."""
     for client in own_clients():
         if client.process == process and client.session_dir == session_dir:
             with client.lock:
@@ -57,7 +57,7 @@ def answer_here(process: str, session_dir: str, sections: list[str]) -> dict[str
 
 
 def client_here(session_dir: str) -> Client | None:
-    """This process's own client in a session that it has joined and that goes on; else None."""
+    """This process's client in a running session that it has joined; else None."""
     for client in own_clients():
         if client.session_dir == session_dir and client.facts and client.fatal is None:
             return client
@@ -65,7 +65,7 @@ def client_here(session_dir: str) -> Client | None:
 
 
 def own_section(session_dir: str, section: str) -> Any:
-    """One section of this process's own client in a session; None where `client_here` is None."""
+    """One section of this process's own client in a session; None if `client_here` is None."""
     client = client_here(session_dir)
     if client is None:
         return None
@@ -74,7 +74,7 @@ def own_section(session_dir: str, section: str) -> Any:
 
 
 def _stacks() -> list[tuple[str, str]]:
-    """(name, stack) of every Python thread, innermost frame last; of the one that answers, the stack that it reads messages from."""
+    """(name, stack) of every Python thread, innermost frame last; for the answering thread, the stack from which it reads messages."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     stacks = []
     with uncollected:

@@ -1,6 +1,6 @@
 """Pictures of the DAG nodes that a user bound, of a compiled graph and of a timeline of a session; a schedule as a trace.
 
-A layer above `_graph`, in the process that draws. `mray` registers it (`mray._api.artist`), and none of it is imported before the first
+A layer above `_graph`, in the process that draws. `mray` registers it (`mray._api.artist`), and it is not imported before the first
 picture is drawn. `graph_artist` draws graphs, `plot` is Ray's older picture of DAG nodes, `timeline_page` draws spans.
 
     figures                                     texts
@@ -11,8 +11,8 @@ picture is drawn. `graph_artist` draws graphs, `plot` is Ray's older picture of 
     Plan --schedule_trace--> mray._trace.chrome: JSON for Perfetto
     spans --timeline_page--> page: HTML, over time
 
-A `Figure` has no coordinates and no format, and no form has a plan. All is pure but `files`, which writes, and `graphviz`, which runs the
-program ``dot``.
+A `Figure` has no coordinates and no format, and no form uses a plan. All is pure but `files`, which writes, and `graphviz`, which runs
+the program ``dot``.
 
 ====================  ======================================================================
 figure                boxes and edges of a graph, with their texts and colours
@@ -24,5 +24,5 @@ measures              the statistics of a graph as far as pictures show them
 outline               a DAG node's description of itself (`mray._api.dag_outline`)
 ====================  ======================================================================
 
-Rejected: a layout of our own with few crossings and straight lines. It was as long as all else here, and ``dot`` has a better one.
+Rejected: an own layout with few crossings and straight lines. It was as long as the rest of this room, and ``dot`` has a better one.
 """

@@ -1,4 +1,4 @@
-"""A graph in characters: its DAG nodes, its edges, a legend and a drawing. Pure."""
+"""A graph as text: its DAG nodes, its edges, a legend and a drawing. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mray._picture.grid import draw
 
 
 def ascii(figure: Figure, most: int | None = None) -> str:  # noqa: A001
-    """A graph, in Ray's form. `most`: characters that a line may have, if that is possible; None: any number."""
+    """A graph, in Ray's form. `most`: the wanted maximum of characters per line; None: unlimited."""
     boxes = figure.boxes
     return _page(
         [f'{box.number} [label="Task {box.number}  {box.sentence or " ".join(box.lines)}"] ' for box in boxes],
@@ -20,7 +20,7 @@ def ascii(figure: Figure, most: int | None = None) -> str:  # noqa: A001
 
 
 def _page(nodes: list[str], edges: list[tuple[int, int, bool]], words: list[str], short: list[str], most: int | None) -> str:
-    """`short`: words for a drawing that is too wide with the others."""
+    """`short`: short texts for a drawing that is too wide otherwise."""
     arrows = {True: "+++>", False: "--->"}
     return "\n".join(
         [
@@ -41,7 +41,7 @@ def _page(nodes: list[str], edges: list[tuple[int, int, bool]], words: list[str]
 
 
 def _drawn(words: list[str], short: list[str], edges: list[tuple[int, int]], most: int | None) -> str:
-    """The drawing; with less text in it, and then with numbers alone, where it is wider than a line may be."""
+    """The drawing, with shortened texts, or numbers alone, where it would be too wide."""
     made = draw(words, edges)
     if most is None or _width(made) <= most:
         return made

@@ -1,7 +1,7 @@
 """The picture of a graph that is not compiled: DAG nodes as a `Figure`. Pure.
 
-A node has the same number and the same colours in the compiled graph. Unlike a compiled graph, it may make its actors itself (`ClassNode`);
-those are boxes, too, with dashed lines to the calls that need them to be there.
+A node has the same number and colours as in the compiled graph. Unlike a compiled graph, it may create its actors itself (`ClassNode`);
+those are boxes, too, with dashed lines to the calls that need them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mray._picture.figure import MAKE, ORDER, PART, VALUE, Box, Edge, Figure, ow
 
 
 def dag_figure(root: Outlined) -> Figure:
-    """The DAG nodes that `root` depends on, and itself."""
+    """`root` and the DAG nodes that it depends on."""
     found = outlines(root)
     upstream = {node: [*dict.fromkeys((*outline.arguments, *outline.upstream))] for node, outline in found.items()}
     starts = sorted(found, key=lambda node: (not isinstance(node, InputNode), found[node].created))

@@ -13,12 +13,12 @@ from mray._picture.figure import MAKE, Box, Figure, collapsed, stroke_of
 from mray._picture.graphviz import attributes
 
 _FONT = "Helvetica"
-#: Entries of the legend below each other.
+#: Legend entries per column.
 MOST_IN_COLUMN = 24
 
 
 def dot(figure: Figure) -> str:
-    """The text."""
+    """The DOT text."""
     figure = collapsed(figure)
     lines = [
         f"\tgraph{attributes(fontname=_FONT, ranksep='0.6')}",
@@ -33,7 +33,7 @@ def dot(figure: Figure) -> str:
                 looks = {"color": stroke.color, "fontcolor": stroke.color, "penwidth": f"{stroke.width}"}
                 if stroke.dashes:
                     looks["style"] = "dotted" if stroke.dashes.startswith("2") else "dashed"
-                # dot keeps texts apart by the width that it takes them for, which fonts of browsers exceed: measures have room around them.
+                # Padded, because browsers' fonts may be wider than dot assumes when it separates labels.
                 spoken = (f"   {line}   " if "(p99 " in line else line for line in edge.label)
                 label = {"label": "\n".join(spoken)} if edge.label else {}
                 lines.append(f"\t{edge.source} -> {edge.target}{attributes(**label, **looks)}")
@@ -55,7 +55,7 @@ def _box(figure: Figure, box: Box) -> str:
 def _groups(figure: Figure) -> list[str]:
     """Put boxes that meet side by side, with double lines between them."""
     lines = []
-    # In quotes, so that a program that looks for edges does not find these: for DOT they are the same nodes.
+    # In quotes, so that a program that searches for edges does not find these: for DOT they are the same nodes.
     looks = attributes(dir="none", color="#AA3377:#AA3377", constraint="false")
     for group in figure.groups:
         members = [str(box.number) for box in group]
@@ -79,7 +79,7 @@ def _legend(figure: Figure) -> list[str]:
         rows.append(f'<TD COLOR="#D62728" BORDER="3">     </TD><TD ALIGN="LEFT" BORDER="0">{escape(figure.bottleneck)}</TD>')
     if not rows:
         return []
-    # Many entries stand in columns.
+    # Long legends have several columns.
     high = -(-len(rows) // -(-len(rows) // MOST_IN_COLUMN))
     lines = [f"<TR>{''.join(rows[first::high])}</TR>" for first in range(high)]
     table = f'<TABLE BORDER="0" CELLBORDER="1" CELLSPACING="3">{"".join(lines)}</TABLE>'

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from mray._api.dag_outline import ATTRIBUTE, CALL, END, INPUT_KIND, RESULT
 from mray._inside.plans import select
 
-#: A kind of boxes besides those of DAG nodes in a compiled graph: the making of an actor.
+#: A kind of box besides the kinds of DAG nodes in a compiled graph: the creation of an actor.
 MAKE = "make"
 
-#: Kinds of edges besides the transports: a value is taken apart or put together; calls of an actor that come one after the other.
+#: Kinds of edges besides the transports: a value is split or assembled; consecutive calls of an actor.
 PART, ORDER = "part", "order"
 #: An edge of a graph that is not compiled: its transport is not chosen yet.
 VALUE = "value"
@@ -28,25 +28,25 @@ class Box:
     #: Its name and its owner, shortened.
     title: str
     subtitle: str = ""
-    #: The whole description, line by line, as in Ray.
+    #: The full description, line by line, as in Ray.
     lines: tuple[str, ...] = ()
     #: The key of its `FigureOwner`; "" for none.
     owner: str = ""
-    #: Boxes of one group meet; -1: it meets no other.
+    #: Boxes of one group meet; -1: none.
     group: int = -1
     #: Its measures, line by line.
     notes: tuple[str, ...] = ()
     is_bottleneck: bool = False
-    #: So many DAG nodes are drawn as this one.
+    #: The number of DAG nodes that are drawn as this one.
     times: int = 1
-    #: Its description and its name in pictures made of characters, where they are not made of its lines and titles.
+    #: Its description and name in text drawings, if not derived from its lines and title.
     sentence: str = ""
     word: str = ""
 
 
 @dataclass(frozen=True)
 class Edge:
-    """A value on its way from one DAG node to another, by their numbers."""
+    """A value sent from one DAG node to another, by their numbers."""
 
     source: int
     target: int
@@ -54,7 +54,7 @@ class Edge:
     kind: str
     #: The text beside it, line by line.
     label: tuple[str, ...] = ()
-    #: The whole description.
+    #: The full description.
     details: tuple[str, ...] = ()
     #: Whether an accelerator carries it, or the user wants one to.
     accelerated: bool = False
@@ -79,7 +79,7 @@ class Figure:
     boxes: tuple[Box, ...]
     edges: tuple[Edge, ...]
     owners: tuple[FigureOwner, ...]
-    #: The reason why the bottleneck is one.
+    #: The reason for the bottleneck.
     why: str = ""
 
     def color_of(self, box: Box) -> str:
@@ -89,7 +89,7 @@ class Figure:
 
     @property
     def ends(self) -> list[tuple[int, int]]:
-        """Source and target of each edge, by their places among the boxes."""
+        """Source and target of each edge, by their indices among the boxes."""
         places = {box.number: place for place, box in enumerate(self.boxes)}
         return [(places[edge.source], places[edge.target]) for edge in self.edges]
 
@@ -111,18 +111,18 @@ class Figure:
 
     @property
     def bottleneck(self) -> str:
-        """The text of the legend for it."""
+        """The legend's text for the bottleneck."""
         return f"bottleneck: {self.why}" if self.why else "bottleneck"
 
 
-#: Boxes beside each other, from which on those that repeat each other are drawn as one.
+#: With at least this many boxes side by side, repeated ones are drawn as one.
 MOST_REPEATED = 12
 
 
 def collapsed(figure: Figure) -> Figure:
-    """The figure with one box for boxes that say the same, have the same owner and the same neighbours, where many stand side by side.
+    """The figure with one box for boxes with the same text, owner and neighbours, where many stand side by side.
 
-    The box has the number of the first and says how many it is; nothing that is measured or meets others is taken together.
+    The box has the number of the first and shows the count; boxes that are measured or meet others are not merged.
     """
     above: dict[int, list[tuple[int, str]]] = {box.number: [] for box in figure.boxes}
     below: dict[int, list[tuple[int, str]]] = {box.number: [] for box in figure.boxes}
@@ -159,14 +159,14 @@ class Stroke:
 
     color: str
     meaning: str
-    #: Lengths of dashes and of the gaps between them, as in SVG; "" for a line without gaps.
+    #: Lengths of dashes and gaps, as in SVG; "" for a solid line.
     dashes: str = ""
     width: float = 1.3
-    #: Whether values of accelerators need not leave them.
+    #: Whether values of accelerators can stay on them.
     accelerated: bool = False
 
 
-#: By kind of edge. Colours stay apart also for people who see red and green as one.
+#: By kind of edge. Distinguishable with red-green colour blindness, too.
 STROKES = {
     VALUE: Stroke("#444444", "value"),
     select.SHM: Stroke("#444444", "shm: ring in shared memory"),
@@ -182,13 +182,13 @@ STROKES = {
 #: The fill of boxes without an owner.
 COLORS = {INPUT_KIND: "#D6EAF8", ATTRIBUTE: "#D6EAF8", RESULT: "#FAD7A0", END: "#FCF3CF", MAKE: "#EEEEEE", CALL: "#EEEEEE"}
 
-#: Fills on which black text is readable, far apart also for people who see red and green as one.
+#: Fills on which black text is readable, distinguishable with red-green colour blindness, too.
 _FILLS = ("#A6CEE3", "#FDBF6F", "#B2DF8A", "#CAB2D6", "#FB9A99", "#99D8C9", "#FFE66D", "#D9B99B", "#F7B6D2", "#C7C7C7")
 _GOLDEN = 0.618033988749895
 
 
 def owner_colors(count: int) -> list[str]:
-    """So many fills; no two are the same."""
+    """The given number of distinct fills."""
     made = list(_FILLS[:count])
     for number in range(count - len(made)):
         red, green, blue = colorsys.hls_to_rgb(number * _GOLDEN % 1.0, 0.74 + 0.06 * (number % 3), 0.62)
@@ -203,5 +203,5 @@ def owners_of(titles: Iterable[tuple[str, str]]) -> tuple[FigureOwner, ...]:
 
 
 def stroke_of(kind: str) -> Stroke:
-    """How edges of a kind are drawn."""
+    """The stroke of a kind of edges."""
     return STROKES.get(kind) or Stroke("#444444", kind)

@@ -1,4 +1,4 @@
-"""Pictures into files: the formats, the program that makes each, and the files written. Runs ``dot``, and ``xdg-open`` to show a file."""
+"""Writing pictures to files: the formats and their programs. Runs ``dot``, and ``xdg-open`` to show a file."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from mray._picture.graphviz import picture
 from mray._picture.mermaid import mermaid
 from mray._picture.svg import svg
 
-#: The suffixes of formats that are not called like theirs.
+#: Suffixes that differ from their format.
 _SUFFIXES = {"mermaid": "mmd"}
 
 
 def draw(figure: Figure, filename: str, picture_format: str, view: bool) -> str:
     """Write `filename` (DOT text) and ``filename.<format>``; ``"ascii"`` writes nothing. `view` shows the picture, or prints the text.
 
-    Returns DOT text; the text itself of ``"ascii"`` and ``"mermaid"``, which is written alone. Raises ImportError when the program for a
-    format is not installed, ValueError for an unknown format, OSError for a file that cannot be written.
+    Returns DOT text, or for ``"ascii"`` and ``"mermaid"`` that text; Mermaid writes no DOT file. Raises ImportError when the program for
+    a format is not installed, ValueError for an unknown format, OSError for a file that cannot be written.
     """
     if picture_format == "ascii":
         text = ascii(figure, terminal_width())
@@ -47,19 +47,19 @@ def draw(figure: Figure, filename: str, picture_format: str, view: bool) -> str:
 
 
 def graph_svg(figure: Figure) -> str:
-    """A figure as SVG: by ``dot``, or plain where that is not installed."""
+    """A figure as SVG: by ``dot``, or plain if that is not installed."""
     if shutil.which("dot") is None:
         return svg(figure)
     return picture(dot(figure), "svg").decode()
 
 
 def terminal_width() -> int | None:
-    """The characters of a line of the terminal; None where the output is no terminal."""
+    """The columns of the terminal; None if the output is no terminal."""
     return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
 
 
 def _show(path: Path) -> None:
-    """Have the desktop open a file."""
+    """Open a file with the desktop's program."""
     try:
         subprocess.Popen(
             ["xdg-open", str(path)],

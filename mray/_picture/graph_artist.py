@@ -1,7 +1,4 @@
-"""The functions of `mray._picture` for graphs and schedules: the `PlanArtist` of `mray._graph.depicted`.
-
-In the process that draws.
-"""
+"""The functions of `mray._picture` for graphs and schedules: the `PlanArtist` of `mray._graph.depicted`."""
 
 from __future__ import annotations
 
@@ -32,7 +29,7 @@ def visualize(
     with_channels: bool = False,
     statistics: Mapping[str, Any] | None = None,
 ) -> str:
-    """Implements `CompiledGraph.visualize`. `names`: the class of each actor, by the actor's id; `statistics`: the measures.
+    """Implement `CompiledGraph.visualize`. `names`: the class of each actor, by the actor's id; `statistics`: the measures.
 
     See `mray._picture.files.draw`.
     """
@@ -44,14 +41,14 @@ def visualize(
 
 
 def visualize_dag(root: Outlined, filename: str = "dag", picture_format: str = "png", view: bool = False) -> str:
-    """Implements `DAGNode.visualize`. See `mray._picture.files.draw`."""
+    """Implement `DAGNode.visualize`. See `mray._picture.files.draw`."""
     return draw(dag_figure(root), filename, picture_format, view)
 
 
 def visualize_schedule(
     plan: plans.Plan, names: Mapping[str, str], filename: str, executions: int = 1, statistics: Mapping[str, Any] | None = None
 ) -> str:
-    """Implements `CompiledGraph.visualize_schedule`."""
+    """Implement `CompiledGraph.visualize_schedule`."""
     measures = measures_of(statistics or {}, call_numbers(plan.graph))
     path = Path(f"{filename}.json")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +62,7 @@ def plan_svg(plan: plans.Plan, names: Mapping[str, str]) -> str:
 
 
 def plain_svg(plan: plans.Plan, names: Mapping[str, str]) -> str:
-    """A compiled graph as SVG, made without ``dot``; where its edges are few enough to be named, with an empty line for their counts."""
+    """A compiled graph as SVG, without ``dot``; if its edges are few enough to be labelled, with an empty line for their counts."""
     figure = plan_figure(plan, names)
     room = (" " * 28,) if len(figure.edges) <= MOST_NAMED else ()
     return svg(

@@ -1,7 +1,4 @@
-"""DOT text, and pictures made of it.
-
-The text needs no program. The program ``dot`` of Graphviz, which is run for each, makes pictures.
-"""
+"""DOT text, and pictures rendered from it by Graphviz's program ``dot``."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ _FORMAT = re.compile(r"[a-z][a-z0-9_.-]*(:[a-z0-9_]+)*")
 
 
 def quote(text: str) -> str:
-    """A text as an identifier of DOT: characters stand for themselves, a line break is one."""
+    """A text as a DOT identifier, with special characters and line breaks escaped."""
     if _PLAIN.fullmatch(text) and text.lower() not in _KEYWORDS:
         return text
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
@@ -24,16 +21,16 @@ def quote(text: str) -> str:
 
 
 def attributes(**given: str) -> str:
-    """The attributes of a node or edge, with a space before them; empty when none is given."""
+    """The attributes of a node or edge, with a leading space; empty when none is given."""
     return f" [{' '.join(f'{name}={quote(value)}' for name, value in given.items())}]" if given else ""
 
 
 def picture(text: str, picture_format: str) -> bytes:
-    """The picture of DOT text.
+    """Render DOT text.
 
     Raises ImportError when ``dot`` is not installed, ValueError for a format that it does not know, RuntimeError when it fails.
     """
-    if not _FORMAT.fullmatch(picture_format) or picture_format == "html":  # a page of timelines is none of graphs
+    if not _FORMAT.fullmatch(picture_format) or picture_format == "html":  # only timelines have an HTML page
         raise ValueError(_unknown(picture_format))
     try:
         done = subprocess.run(["dot", f"-T{picture_format}"], input=text.encode(), capture_output=True, check=False)

@@ -1,8 +1,8 @@
 """A graph as a drawing made of characters. Pure.
 
-DAG nodes stand in layers, each below all that it depends on, in columns of one width. An edge that passes a layer has a column there.
-Between two layers, every row of characters holds edges from one DAG node or to one; ``|`` on such a row is a joint, ``:`` a line that
-is crossed.
+DAG nodes stand in layers, each below all that it depends on, in columns of one width. An edge that passes through a layer has a column
+there. Between two layers, every row of characters holds edges from one DAG node or to one; ``|`` on such a row is a joint, ``:`` a line
+that is crossed.
 
     0:InputNode
     |
@@ -12,7 +12,7 @@ is crossed.
     |<----------------------------|
     4:MultiOutputNode
 
-Where two lines have to swap their columns the drawing does not tell them apart; the list of edges beside it does.
+Two lines that swap their columns may be indistinguishable in the drawing; the list of edges beside it is exact.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from itertools import pairwise
 
 from mray._picture.layers import Layers, depths
 
-#: Columns are at least so many characters wide.
+#: Minimum width of columns in characters.
 COLUMN = 30
 
 #: From a column of one layer to a column of the next.
@@ -46,8 +46,8 @@ class _Row:
 
 
 def draw(labels: Sequence[str], edges: Iterable[tuple[int, int]], column: int = COLUMN) -> str:
-    """The drawing of DAG nodes with these labels and of edges between their numbers, which have no circle. Columns are so wide at least."""
-    # By target, and a box before the lines that pass beside it: so boxes are in the order of binding.
+    """Draw DAG nodes with these labels and acyclic edges between their numbers; columns have at least this width."""
+    # By target, and boxes before the lines that pass beside them, so that boxes are in the order of binding.
     ordered = sorted(dict.fromkeys(edges), key=lambda edge: edge[1])
     layers = Layers(ordered, depths(len(labels), set(ordered)))
     upstream: list[dict[int, None]] = [{} for _ in layers.layer]
@@ -68,7 +68,7 @@ def draw(labels: Sequence[str], edges: Iterable[tuple[int, int]], column: int = 
 
 
 def _place(wanted: Mapping[int, tuple[int, int]]) -> dict[int, int]:
-    """A column for each cell: below the leftmost of its sources, or else as near to the right of it as there is room.
+    """A column for each cell: below the leftmost of its sources, or else the next free one to the right.
 
     `wanted`: that column, and the DAG node whose box or line it is.
     """
@@ -105,7 +105,7 @@ def _gap(hops: Sequence[Hop], width: int) -> list[str]:
 
 
 def _rows(hops: Sequence[Hop]) -> list[_Row]:
-    """The hops in rows: each goes with its source or with its target, the one with more hops."""
+    """Group the hops into rows: each with its source or with its target, the one with more hops."""
     outward = {source: [hop for hop in hops if hop[0] == source] for source, _target in hops}
     inward = {target: [hop for hop in hops if hop[1] == target] for _source, target in hops}
     rows: dict[tuple[str, int], list[Hop]] = {}
@@ -116,7 +116,7 @@ def _rows(hops: Sequence[Hop]) -> list[_Row]:
 
 
 def _order(rows: list[_Row]) -> list[_Row]:
-    """The rows ordered so that, if possible, a line comes down in a column only after the line above has left it."""
+    """Order the rows so that, if possible, a line enters a column only after the line above has left it."""
     left, ordered = list(rows), []
     while left:
         chosen = next((row for row in left if not any(row.targets & other.sources for other in left if other is not row)), left[0])
@@ -126,7 +126,7 @@ def _order(rows: list[_Row]) -> list[_Row]:
 
 
 def _line(texts: dict[int, str]) -> str:
-    """Texts at their places."""
+    """Place texts at their positions."""
     line = ""
     for place in sorted(texts):
         line = line.ljust(place) + texts[place]

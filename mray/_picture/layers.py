@@ -1,4 +1,4 @@
-"""The layers of a graph's boxes, each below all that it depends on, and the bends of edges that pass a layer. Pure."""
+"""The layers of a graph's boxes, each below all that it depends on, and the bends of edges that pass through a layer. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def depths(count: int, edges: set[tuple[int, int]]) -> list[int]:
-    """The length of the longest path to each box, which is its highest possible layer; 0 for boxes of a circle."""
+    """The length of the longest path to each box, its highest possible layer; 0 for boxes of a cycle."""
     below: list[list[int]] = [[] for _ in range(count)]
     missing = [0] * count
     for source, target in edges:
@@ -24,15 +24,14 @@ def depths(count: int, edges: set[tuple[int, int]]) -> list[int]:
 
 
 class Layers:
-    """Boxes and bends in layers. Boxes have their own numbers, bends those after."""
+    """Boxes and bends in layers. Bends are numbered after the boxes."""
 
     def __init__(self, edges: Sequence[tuple[int, int]], layers: Sequence[int]) -> None:
-        #: The layer of each box and bend.
         self.layer = list(layers)
-        #: The box from which the edges of a bend come, and the box to which the first of them leads; for a box, itself.
+        #: The box that the edges of a bend come from, and the box that the first of them leads to; for a box, itself.
         self.origin = list(range(len(layers)))
         self.first_target = list(range(len(layers)))
-        #: edge -> the boxes and bends on its way. Edges from one box are one line up to where they part.
+        #: edge -> the boxes and bends on its path. Edges from one box share their bends up to where they part.
         self.ways: list[list[int]] = []
         bends: dict[tuple[int, int], int] = {}
         for source, target in edges:

@@ -1,4 +1,4 @@
-"""A `Figure` as a flowchart of Mermaid, which Markdown on many sites shows as a picture. Pure.
+"""A `Figure` as a Mermaid flowchart, which many sites render in Markdown. Pure.
 
 See https://mermaid.js.org/syntax/flowchart.html; quotes and markup characters are written as entities.
 """
@@ -13,7 +13,7 @@ from mray._picture.figure import MAKE, Figure, stroke_of
 
 
 def mermaid(figure: Figure) -> str:
-    """The text."""
+    """The Mermaid text."""
     lines = ["flowchart TD"]
     for box in figure.boxes:
         text = quoted([f"{box.number}: {box.title}", *([box.subtitle] if box.subtitle else []), *box.notes])
@@ -52,5 +52,5 @@ _ENTITIES = {"#": "#35;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "&": "#amp;",
 
 
 def quoted(lines: Sequence[str]) -> str:
-    """Lines of text as one string of Mermaid."""
+    """Lines of text as one Mermaid string."""
     return '"' + "<br/>".join("".join(_ENTITIES.get(character, character) for character in line) for line in lines) + '"'

@@ -1,6 +1,6 @@
-"""A page of HTML without other files that shows what ran when: lanes with slices, and arrows between them. Pure.
+"""An HTML page without other files: lanes with slices over time, and arrows between them. Pure.
 
-Turn the wheel to zoom, drag to move, double-click to see everything, point at a slice to read all of its text.
+The wheel zooms, dragging moves, a double click shows everything, hovering over a slice shows its full text.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 
 class Slice(NamedTuple):
-    """Something that ran, from one moment to another."""
+    """Something that ran between two moments."""
 
     lane: int
     begin: float
     end: float
     text: str
     color: str
-    #: The slices around it, and how it is marked: "", "failed" or "running".
+    #: The number of slices around it, and its mark: "", "failed" or "running".
     depth: int = 0
     mark: str = ""
 
@@ -32,8 +32,8 @@ def page(
     legend: Sequence[tuple[str, str]],
     unit: str,
 ) -> str:
-    """The page. Arrows go from a lane at a moment to another one; `legend`: texts with their colours, "none" for a text alone."""
-    # Nothing in a name ends the script.
+    """The page. Arrows connect moments of lanes; `legend`: texts with their colours, "none" for a text alone."""
+    # Escaped so that no name ends the script.
     facts = json.dumps({"lanes": lanes, "slices": slices, "arrows": arrows, "unit": unit}).replace("<", "\\u003c")
     signs = {color: "" if color == "none" else f"<i style='background:{color}'></i>" for _text, color in legend}
     entries = "".join(f"<li>{signs[color]}{escape(text)}</li>" for text, color in legend)

@@ -1,13 +1,13 @@
 """The measures of a graph, as far as pictures show them. Pure.
 
-Made from the result of `CompiledGraph.statistics`, any part of which may be missing. Times are seconds, sizes bytes.
+From the result of `CompiledGraph.statistics`, any part of which may be missing. Times are seconds, sizes bytes.
 
     steps   by number in pictures: count, and p50 and p99 of: compute  wait
     edges   by channel index: count  bytes (of all messages)  and p50 and p99 of: transfer  wait (of readers)  room (the writer waits)
             serialize  deserialize
     endpoints    by endpoint: busy, a share of the time
     bottleneck   a step as ``[number] method``; "the caller"; None: no step is
-    why          the bottleneck is that step
+    why          the reason
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Measures:
 
     steps: Mapping[int, Measure] = field(default_factory=dict)
     edges: Mapping[int, Measure] = field(default_factory=dict)
-    #: endpoint -> the share of the time in which it was busy.
+    #: endpoint -> the fraction of time in which it was busy.
     busy: Mapping[str, float] = field(default_factory=dict)
     bottleneck: int | None = None
-    #: The reason for that bottleneck, or for none.
+    #: The reason for the bottleneck, or for none.
     why: str = ""
 
 
@@ -37,7 +37,7 @@ NOTHING_MEASURED = Measures()
 
 
 def measures_of(statistics: Mapping[str, Any], numbers: Mapping[int, int]) -> Measures:
-    """The measures in a graph's statistics; `numbers`: step index -> number."""
+    """Extract the measures from a graph's statistics; `numbers`: step index -> number."""
     said = statistics.get("steps") or {}
     steps = {step: said[number] for step, number in numbers.items() if number in said}
     busy = {endpoint: each["busy"] for endpoint, each in (statistics.get("endpoints") or {}).items()}
@@ -60,7 +60,7 @@ def edge_notes(measure: Measure) -> tuple[str, ...]:
 
 
 def further_notes(measure: Measure) -> tuple[str, ...]:
-    """... and those for which there is no room beside it."""
+    """The texts for which there is no room beside the edge."""
     return _times(measure, ("room", "serialize", "deserialize"))
 
 

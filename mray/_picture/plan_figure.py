@@ -16,9 +16,9 @@ _NO_MEASURE: Measure = {}
 def plan_figure(
     plan: plans.Plan, names: Mapping[str, str], *, with_channels: bool = False, measures: Measures = NOTHING_MEASURED
 ) -> Figure:
-    """The graph, as Ray numbers it; `names` has the class of each actor, by the actor's id.
+    """The graph, numbered as in Ray; `names` has the class of each actor, by the actor's id.
 
-    `with_channels`: edges describe their channels in full. `measures`: written into boxes and beside edges.
+    `with_channels`: edges describe their channels in full. `measures`: shown in boxes and beside edges.
     """
     drawing = drawing_of(plan)
     boxes = tuple(_box(node, names, measures) for node in drawing.nodes)
@@ -27,7 +27,7 @@ def plan_figure(
 
 
 def plan_owners(actors: Iterable[str], names: Mapping[str, str], measures: Measures = NOTHING_MEASURED) -> tuple[FigureOwner, ...]:
-    """The actors and workers that run the steps, with their busy shares if these are known."""
+    """The actors and workers that run the steps, with their busy fractions if known."""
     busy = {actor: f", {share:.0%} busy" for actor, share in measures.busy.items()}
     return owners_of((actor, endpoint_title(actor, names) + busy.get(actor, "")) for actor in actors)
 
@@ -40,7 +40,7 @@ def endpoint_title(endpoint: str, names: Mapping[str, str]) -> str:
 
 
 def is_worker(endpoint: str) -> bool:
-    """Whether it is a worker that is leased for functions: it has a name, actors have ids."""
+    """Whether it is a worker leased for functions: it has a name, actors have ids."""
     return endpoint.startswith("function-")
 
 

@@ -14,7 +14,7 @@ from mray._picture.graphviz import picture, quote
 
 
 class Drawing:
-    """DOT text of the nodes above one DAG node and of the edges between them; the figure runs from left to right."""
+    """DOT text of the nodes that a DAG node depends on and of the edges between them; the figure runs from left to right."""
 
     def __init__(self, root: DAGNode) -> None:
         found = outlines(root)
@@ -24,21 +24,21 @@ class Drawing:
         self._text = "\n".join(["digraph G {", "rankdir=LR;", *(edges or [f"{quote(names[root])};"]), "}", ""])
 
     def to_string(self) -> str:
-        """The text."""
+        """Return the text."""
         return self._text
 
 
 def plot(dag: DAGNode, to_file: str | None = None) -> Any:
-    """Draw the graph that ends in `dag` into a picture file; the format follows from the suffix, PNG without one.
+    """Draw the graph that ends in `dag` into a picture file; the suffix sets the format, by default PNG.
 
-    Under IPython the picture is returned for display, and `to_file` may be left out. Raises ImportError when the program ``dot`` is not
+    Under IPython the picture is returned for display, and `to_file` may be omitted. Raises ImportError when the program ``dot`` is not
     installed, ValueError for a format that it does not know.
     """
     path = None if to_file is None else Path(to_file)
     made = picture(Drawing(dag).to_string(), path.suffix[1:] if path is not None and path.suffix else "png")
     if path is not None:
         path.write_bytes(made)
-    # A program under IPython has imported it; no other program needs it.
+    # IPython has imported it if the program runs under IPython.
     display = sys.modules.get("IPython.display")
     if display is None:
         return None
@@ -46,7 +46,7 @@ def plot(dag: DAGNode, to_file: str | None = None) -> Any:
 
 
 def _upwards(root: Outlined, found: Mapping[Outlined, Outline]) -> list[Outlined]:
-    """The nodes that `root` depends on and itself, each after those that it uses; depth first, arguments in their order."""
+    """`root` and the nodes that it depends on, each after those that it uses; depth first, arguments in order."""
     ordered: dict[Outlined, None] = {}
     stack = [(root, False)]
     while stack:
@@ -60,7 +60,7 @@ def _upwards(root: Outlined, found: Mapping[Outlined, Outline]) -> list[Outlined
 
 
 def _names(plain_names: Mapping[Outlined, str]) -> dict[Outlined, str]:
-    """A name for each node; nodes with the same name are numbered from the second on."""
+    """A name for each node; duplicates are numbered from the second on."""
     names: dict[Outlined, str] = {}
     taken: set[str] = set()
     for node, plain in plain_names.items():

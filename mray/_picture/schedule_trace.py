@@ -1,8 +1,9 @@
 """The schedule of a compiled graph as a trace: the earliest time of each operation. Pure.
 
-Time counts in steps, each a microsecond, or in seconds where computing was measured. An operation begins as early as it can: after its
-actor's earlier one, after the value that it reads was written, and, where several actors meet, when all of them have come. The driver
-writes the input at 0 and reads each result when it is written. Several executions follow each other as closely as the actors allow.
+Time counts in steps, each a microsecond, or in seconds where computing was measured. An operation begins as early as possible: after its
+actor's previous one, after the value that it reads was written, and, where several actors meet, when all of them have arrived. The
+driver writes the input at 0 and reads each result when it is written. Several executions follow each other as closely as the actors
+allow.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from mray._inside.spans import Recording, Span, Trace, kinds
 from mray._picture.picture_measures import NOTHING_MEASURED, Measures
 from mray._picture.plan_figure import endpoint_title
 
-#: The kinds of spans of operations, which have the same colours in a profile.
+#: The kinds of spans of operations, with the colours of a profile.
 _KINDS = {plans.READ: kinds.DESERIALIZE, plans.WRITE: kinds.SERIALIZE, plans.COMPUTE: kinds.COMPUTE}
 _NANOSECONDS = 1e9
 _STEP = 1e3
@@ -74,7 +75,7 @@ class _Clock:
         computed: dict[int, float] = {step: each["compute_p50"] for step, each in measures.steps.items() if each.get("compute_p50")}
         self.is_measured = bool(computed)
         known = sorted(computed.values())
-        #: The length of steps that were not measured: the median; reading and writing take a small part of the longest.
+        #: The length of unmeasured steps: the median; reading and writing take a small fraction of the longest.
         self._usual = known[len(known) // 2] if known else 2.0
         self._computed = computed
         self._short = max(known) / 12 if known else 1.0
@@ -84,7 +85,7 @@ class _Clock:
         self._written: dict[tuple[int, int], int] = {}
 
     def run(self, executions: int) -> list[Bar]:
-        """The operations of all endpoints in the order of their beginnings, endpoint by endpoint."""
+        """The operations of each endpoint, ordered by their beginnings."""
         free = dict.fromkeys((plans.DRIVER, *self._plan.schedule), 0.0)
         inputs = tuple(plans.Operation(plans.WRITE, -1, channel.index) for channel in self._plan.channels_of(plans.INPUT))
         lists = {plans.DRIVER: [(execution, each) for execution in range(executions) for each in inputs]}
@@ -111,7 +112,7 @@ class _Clock:
     def _together(
         self, lists: Mapping[str, Sequence[tuple[int, plans.Operation]]], done: Mapping[str, int], endpoint: str
     ) -> list[str] | None:
-        """The endpoints that run their next operation at the same time as this one; None while it has to wait."""
+        """The endpoints that run their next operation at the same time as this one; None while it must wait."""
         execution, operation = lists[endpoint][done[endpoint]]
         if operation.kind == plans.READ:
             return [endpoint] if (execution, operation.channel) in self._written else None
@@ -128,7 +129,7 @@ class _Clock:
         return members
 
     def _arrival(self, execution: int, operation: plans.Operation) -> float:
-        """The time at which an operation's value is there to be read. Where the writer waits for its readers, they read while it writes."""
+        """The time at which an operation's value can be read. Where the writer waits for its readers, they read while it writes."""
         if operation.kind != plans.READ:
             return 0.0
         bar = self._bars[self._written[execution, operation.channel]]

@@ -1,7 +1,7 @@
 """A `Figure` as plain SVG in layers, for notebooks, pages, and files where the program ``dot``, which draws better, is not installed. Pure.
 
-Boxes lie below all that they depend on, as near as there is room to the middle of their neighbours; edges are straight from layer to layer.
-The text of an edge has a place of its own between two layers of boxes, so that it covers neither a box nor another text.
+Boxes lie below all that they depend on, as close to the centre of their neighbours as there is room; edges are straight from layer to
+layer. The label of an edge has its own cell between two layers of boxes, so that it covers neither a box nor another label.
 
 Every DAG node is a ``<g class="box">`` with its number in ``data-number``, every edge a ``<g class="edge">`` with ``data-source``,
 ``data-target`` and ``data-channel``, and its text a ``<g class="label">``, for scripts and tests.
@@ -19,11 +19,11 @@ from mray._picture.layers import Layers, depths
 
 Point = tuple[float, float]
 
-#: Sizes in points: of text and its lines, of a character's width, between boxes, between layers, and around everything.
+#: Sizes in points: of text and its lines, of a character's width, between boxes, between layers, and of the margin.
 _TEXT, _LINE, _CHARACTER, _GAP, _BETWEEN, _MARGIN = 11, 14, 6.6, 24, 50, 16
-#: Edges of a picture that says of each which transport it has; where there are more, the legend alone does.
+#: Most edges of a picture that labels each with its transport; with more, only the legend shows transports.
 MOST_NAMED = 40
-#: How often boxes are drawn to the middle of their neighbours.
+#: Number of passes that move boxes to the centre of their neighbours.
 _SWEEPS = 12
 
 
@@ -68,11 +68,11 @@ def _lines(box: Box) -> list[str]:
 
 
 def _places(figure: Figure, named: Sequence[Edge], sizes: Sequence[Point]) -> tuple[dict[Edge, list[int]], list[Point]]:
-    """The boxes, texts and bends on the way of each edge, and the centres of all of them; texts have the numbers after those of boxes."""
+    """The boxes, labels and bends on the path of each edge, and the centres of all of them; labels are numbered after boxes."""
     layer = depths(len(figure.boxes), set(figure.ends))
     cells = {edge: len(layer) + number for number, edge in enumerate(named)}
     ends = dict(zip(figure.edges, figure.ends, strict=True))
-    if named:  # every second layer is one of texts
+    if named:  # every second layer holds labels
         layer = [2 * each for each in layer]
         layer += [abs(layer[ends[edge][1]] - 1) for edge in named]
     hops: list[tuple[int, int]] = []
@@ -95,7 +95,7 @@ def _places(figure: Figure, named: Sequence[Edge], sizes: Sequence[Point]) -> tu
 
 
 def _columns(layers: Layers, widths: Sequence[float]) -> list[float]:
-    """The middle of each cell: near those of the cells that it is joined to, in an order that follows them."""
+    """The centre of each cell: close to those of its neighbours, in an order that follows them."""
     above: list[list[int]] = [[] for _ in widths]
     below: list[list[int]] = [[] for _ in widths]
     for way in layers.ways:
@@ -119,9 +119,9 @@ def _columns(layers: Layers, widths: Sequence[float]) -> list[float]:
 
 
 def _settle(row: Sequence[int], wanted: Mapping[int, float], widths: Sequence[float], columns: list[float]) -> None:
-    """Give the cells of a row the columns that are nearest to the wanted ones, by squares, and that leave a gap between neighbours.
+    """Assign the cells of a row the columns closest to the wanted ones, by least squares, with a gap between neighbours.
 
-    Without the gaps that is a regression that never falls: neighbours that would change sides share their mean.
+    Without the gaps this is an isotonic regression: neighbours that would swap share their mean.
     """
     offsets = list(accumulate(((widths[left] + widths[right]) / 2 + _GAP for left, right in pairwise(row)), initial=0.0))
     blocks: list[tuple[float, int]] = []

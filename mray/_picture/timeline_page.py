@@ -1,7 +1,6 @@
 """A trace as a page: a lane for each track, a colour for each function, arrows from writers to readers. Pure.
 
-Waiting and the moving of values, which are no function's own, have the colours of their kinds. A call that is not over has a broken line
-around it.
+Waiting and transfers have the colours of their kinds. A call that is not over has a dashed outline.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from mray._inside.spans import RUNNING, Message, Recording, Span, kinds, message
 from mray._picture.figure import owner_colors
 from mray._picture.page import Slice, page
 
-#: Of slices that are no function's own, by kind; people who see red and green as one can tell them apart, too (after Okabe and Ito).
+#: Of slices that are no function, by kind; distinguishable with red-green colour blindness, too (after Okabe and Ito).
 COLOURS = {
     kinds.EXECUTE: "#009E73",
     kinds.DEVICE: "#F0E442",
@@ -27,23 +26,23 @@ COLOURS = {
     kinds.TRANSFER: "#D55E00",
     kinds.SUBMIT: "#CC79A7",
 }
-#: Arrows above so many hide what is below them.
+#: More arrows would hide what is below them.
 MOST_ARROWS = 400
-#: Functions that have a colour of their own: those that took longest.
+#: Functions with their own colour: those that took longest.
 MOST_COLOURED = 10
 #: Of all other functions.
 OTHERS = "#B8B8B8"
-#: Kinds of slices that are a function of the user.
+#: Kinds of slices that are user functions.
 _OF_FUNCTIONS = frozenset({kinds.CALL, kinds.COMPUTE})
 
 
 def function_of(span: Span) -> str:
-    """The function that a slice is, whether or not it is over."""
+    """The function of a slice, whether or not it is over."""
     return span.name.removesuffix(RUNNING)
 
 
 def function_colours(spans: Iterable[Span]) -> dict[str, str]:
-    """A colour for each function, the longest first; `OTHERS` for those beyond the colours that can be told apart."""
+    """A colour for each function, the longest-running first; `OTHERS` when the colours run out."""
     times: dict[str, int] = {}
     for span in spans:
         if span.kind in _OF_FUNCTIONS:
@@ -54,7 +53,7 @@ def function_colours(spans: Iterable[Span]) -> dict[str, str]:
 
 
 def timeline_page(recordings: Sequence[Recording], *, begin: float = 0.0, seconds: float | None = None) -> tuple[str, int]:
-    """The page of a window: `seconds` of it from `begin` seconds after the first span on; and the number of slices on it.
+    """The page of a window, which starts `begin` seconds after the first span and lasts `seconds`; and the number of slices on it.
 
     ValueError when the window has no spans.
     """
@@ -64,7 +63,7 @@ def timeline_page(recordings: Sequence[Recording], *, begin: float = 0.0, second
     origin = min(span.begin for spans in tracks.values() for span in spans) + round(begin * 1e9)
     last = max(span.end for spans in tracks.values() for span in spans) if seconds is None else origin + round(seconds * 1e9)
     names = {each.pid: each.name for each in recordings}
-    # The lanes of a process stand together.
+    # Groups the lanes of a process.
     shown = {
         key: seen
         for pid in names
@@ -106,6 +105,6 @@ def legend(functions: Mapping[str, str], kinds: Set[str], running: bool) -> list
 
 
 def _arrows(recordings: Sequence[Recording], begin: int, end: int) -> list[Message]:
-    """The messages that left and arrived in the window; none at all when there are too many."""
+    """The messages that left and arrived in the window; none when there are too many."""
     found = [each for each in messages(recordings) if begin <= each.left and each.read[1].begin <= end]
     return found if len(found) <= MOST_ARROWS else []
