@@ -17,16 +17,17 @@ from mray._graph.plan import COMPUTE, READ, WRITE, Graph, Plan, Source, Transfer
 from mray._picture.graph_artist import visualize_schedule
 from mray._picture.picture_measures import measures_of
 from mray._picture.schedule_trace import schedule_trace
-from mray._trace import span as spans
+from mray._trace import kinds
 from mray._trace.chrome import Trace, messages
+from mray._trace.span import Span
 from tests.full import examples
 from tests.unit.test_render import NAMES, ON_ONE_GPU, A, B, plan_of, step
 from tests.unit.test_schedule import GRAPHS
 
-KINDS = {spans.DESERIALIZE: READ, spans.SERIALIZE: WRITE, spans.COMPUTE: COMPUTE}
+KINDS = {kinds.DESERIALIZE: READ, kinds.SERIALIZE: WRITE, kinds.COMPUTE: COMPUTE}
 
 
-def rows(trace: Trace) -> dict[str, list[spans.Span]]:
+def rows(trace: Trace) -> dict[str, list[Span]]:
     return {each.endpoint: list(each.spans) for each in trace.recordings}
 
 
@@ -53,7 +54,7 @@ def test_every_operation_of_any_graph_has_its_time(graph: Graph) -> None:
 
 def test_stages_of_a_pipeline_overlap_when_several_executions_follow_each_other() -> None:
     found = rows(schedule_trace(plan_of(step(0, A, -1), step(1, B, 0)), NAMES, executions=3))
-    first, second = ([span for span in found[actor] if span.kind == spans.COMPUTE] for actor in (A, B))
+    first, second = ([span for span in found[actor] if span.kind == kinds.COMPUTE] for actor in (A, B))
     assert first[1].begin < second[0].end
     assert [span.name for span in second] == ["[2] m #0", "[2] m #1", "[2] m #2"]
 
@@ -61,7 +62,7 @@ def test_stages_of_a_pipeline_overlap_when_several_executions_follow_each_other(
 def test_calls_that_meet_begin_together() -> None:
     meeting = [replace(step(3 + number, endpoint, 1 + number), group=0) for number, endpoint in enumerate((A, B))]
     plan = plan_of(step(0, A, -1), step(1, A, 0), step(2, B, -1), *meeting, outputs=(Source(3), Source(4)))
-    begins = {span.place: span.begin for row in rows(schedule_trace(plan, NAMES)).values() for span in row if span.kind == spans.COMPUTE}
+    begins = {span.place: span.begin for row in rows(schedule_trace(plan, NAMES)).values() for span in row if span.kind == kinds.COMPUTE}
     assert begins[3] == begins[4] > begins[2] + 2
 
 
@@ -83,8 +84,8 @@ def test_measured_times_are_the_lengths() -> None:
     measures = measures_of({"steps": steps, "edges": {1: {"serialize_p50": 0.125, "deserialize_p50": 0.5}}}, {0: 1, 1: 2})
     trace = schedule_trace(plan, NAMES, 1, measures)
     lengths = {(span.kind, span.place): (span.end - span.begin) / 1e9 for row in rows(trace).values() for span in row}
-    assert (lengths[spans.COMPUTE, 0], lengths[spans.COMPUTE, 1]) == (0.25, 1.0)
-    assert (lengths[spans.SERIALIZE, 1], lengths[spans.DESERIALIZE, 1]) == (0.125, 0.5)
+    assert (lengths[kinds.COMPUTE, 0], lengths[kinds.COMPUTE, 1]) == (0.25, 1.0)
+    assert (lengths[kinds.SERIALIZE, 1], lengths[kinds.DESERIALIZE, 1]) == (0.125, 0.5)
     assert "as measured" in trace.metadata()["lengths"]
     assert "only the order counts" in schedule_trace(plan, NAMES).metadata()["lengths"]
 
