@@ -32,7 +32,7 @@ class CallSpans:
         self._buffer = Buffer()
         #: (object, name, its own attribute of that name or None) of each wrapped function.
         self._covered: list[tuple[Any, str, Any]] = []
-        #: The time at which the arguments of the running call were unpacked; 0: none is running, or it was begun before.
+        #: When the arguments of the running call were unpacked; 0: no recorded call is running.
         self._ready = 0
 
     def look_on(self, who: str, on: bool) -> dict[str, Any] | None:
@@ -111,7 +111,7 @@ class CallSpans:
 
     # ------------------------------------------------------------------------------------ the worker
     def _running(self, run: Any) -> Any:
-        """Record a call that runs alone on its thread. (Coroutines of one thread overlap and are not recorded.)"""
+        """Record a call that runs alone on its thread (not coroutines, which overlap)."""
 
         def covered(running: RunningCall) -> Any:
             begin = clock()

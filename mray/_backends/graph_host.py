@@ -149,7 +149,7 @@ class Host:
             return client.request(client.peer(process), m.GRAPH, verb, payload)
 
     def _on_request(self, connection: Connection, number: int, verb: str, payload: bytes) -> None:
-        """Handle a peer's request: answer what must not wait for the main thread. Reading thread; client's lock held."""
+        """Answer a peer's request, or queue it for the main thread. Reading thread; client's lock held."""
 
         def reply(well: bool, answer: bytes) -> None:
             connection.send((m.GRAPHED, number, well, answer))
@@ -253,7 +253,7 @@ class Host:
             graph.disown(error)
 
     def settle(self) -> None:
-        """Free shared memory: all processes of the session have exited, so no process maps it any more."""
+        """Free shared memory, which no process maps any more: all of the session have exited."""
         sweep_closed()
         self.settle_gpus(SETTLING)
 

@@ -100,7 +100,7 @@ _NO_PLANS: dict[int, Any] = {}
 
 
 def of_part(part: Callable[[NativeBackend], Verb]) -> cached_property[Verb]:
-    """A verb that is a method of a part of the process; after its first use, no function stands between the caller and that method."""
+    """A verb that is a method of a part of the process, which the caller calls directly after the first use."""
     return cached_property(part)
 
 
@@ -179,7 +179,7 @@ class NativeBackend(PlacementCalls, Backend):
         return self._of_driver(session, self._printer is not None)
 
     def _end_after_graphs(self, end: Callable[[], object]) -> None:
-        """End the graphs of this process, then its session by `end`; completely, even if a signal handler raises in a wait."""
+        """End the graphs of this process, then its session by `end`; completely, even if a signal handler raises."""
         with guarded(), ExitStack() as ending:
             if self._printer is not None:
                 ending.callback(self._printer.flush)
@@ -311,10 +311,7 @@ class NativeBackend(PlacementCalls, Backend):
         return _Plan(pool, code, options["num_returns"], options["max_retries"], label, call_options or None)
 
     def _code(self, owner: Any, kind: str) -> tuple[bytes, bytes, Guard]:
-        """(id, pickle, guard that reports when this process no longer needs it) of a function or class.
-
-        Pickled at the first use, so that later changes of captured values have no effect.
-        """
+        """(id, pickle, guard that reports when this process no longer needs it) of a function or class, pickled at its first use."""
         exports = self.exports(owner)
         code = exports.get("code")
         if code is None:
@@ -425,7 +422,7 @@ class NativeBackend(PlacementCalls, Backend):
         return make_handle(blueprint, actor_id, token, options)
 
     def send_creation(self, call: Call, spec: dict[str, Any], answer: int, actor_id: bytes) -> Any:
-        """Ask the node for the actor. With `answer`, wait for it: the public spec of another actor that has the name, or None."""
+        """Ask the node for the actor. With `answer`, returns the public spec of another actor that has the name, or None."""
         client = self.client
         spec["arguments"] = (call.form, call.payload)
         spec["values"] = call.argument_values(client.borrowing.export)
@@ -541,7 +538,7 @@ class NativeBackend(PlacementCalls, Backend):
     def _held_by_name(self, name: str, namespace: str) -> ActorHandle | None:
         """A handle of the actor with this name that keeps it alive like any other; None if there is none, or it is ending.
 
-        The node is notified that this process holds it and queried again: an actor found twice had not begun to end in between.
+        The node is queried again after this process holds the actor: if it is found twice, it had not begun to end in between.
         """
         public = self._look_up(name, namespace)
         while public is not None:

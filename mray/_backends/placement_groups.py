@@ -105,7 +105,7 @@ def _group_error(error: BaseException) -> BaseException:
 
 
 class Refused:
-    """Replaces the pool of tasks that can run nowhere: they fail when submitted, whatever their arguments are."""
+    """Replaces the pool of tasks that can run nowhere: they fail when submitted."""
 
     awaits_arguments = False
 
@@ -128,7 +128,7 @@ def labels_of(facts: Mapping[str, Any]) -> dict[str, str]:
 def refusal(client: Client, options: Mapping[str, Any], what: str, wanted: Mapping[str, float] | None) -> str | None:
     """Why the node can never run `what`, a task or actor with these complete options, or ``None``; also reported on stderr.
 
-    `wanted` is what it takes from the machine itself, ``None`` if that comes from a placement group.
+    `wanted`: what it takes from the machine itself, ``None`` if a placement group has that.
     """
     facts = client.facts
     there = facts["resources"]
@@ -159,10 +159,10 @@ def place_of(
     resources: Mapping[str, float],
     placement: Mapping[str, float],
 ) -> tuple[tuple[bytes, int], Current] | None:
-    """The placement of a function or blueprint with complete options: (group, index of its bundle or -1) and the group that will be current
-    there; ``None`` for no group.
+    """The placement of a function or blueprint with complete options: (group, bundle index or -1) and the group that will be current there;
+    ``None`` for no group.
 
-    ValueError for an index that does not exist and for demands that can never fit; launch hooks may raise as well.
+    ValueError for an unknown index and for demands that can never fit; launch hooks may raise as well.
     """
     place = _place_of(options, current, launched.name, resources, placement)
     for hook in launch_hooks:

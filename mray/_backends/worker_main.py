@@ -40,8 +40,8 @@ def worker_main(start: dict[str, Any]) -> int:
     prefer_as_victim(client.facts["oom_score"])
     with contextlib.suppress(OSError):  # a negative value needs a privilege
         os.nice(client.facts["niceness"])
-    # A crash of compiled code prints its location among the last lines of output, which are reported to those who wait for the worker. The
-    # C stack that Python adds from 3.14 on would fill all of these lines.
+    # Prints the location of a crash of compiled code among the last lines of output, which are reported with the death. The C stack of
+    # Python 3.14 would fill all of these lines.
     faulthandler.enable(file=2, all_threads=False, **({"c_stack": False} if sys.version_info >= (3, 14) else {}))
     stack_signal.listen(client.session_dir)
     Breakpoints(client.session_dir, bool(client.facts["terminal"]), lambda: worker.executor.shown).install()

@@ -129,9 +129,9 @@ async def called(then: Then, timeout: float | None = None) -> bool:
 
 
 async def in_thread(function: Callable[[], Any], name: str) -> Any:
-    """Await a function that may block: it runs in a new thread to its end, even if the coroutine is cancelled.
+    """Await a function that may block, in a new thread, which completes even if the coroutine is cancelled.
 
-    Not in an executor: the interpreter waits for its threads at exit, and this one may wait forever.
+    Not in an executor: the interpreter waits for its threads at exit.
     """
     loop = running_loop()
     future = loop.create_future()

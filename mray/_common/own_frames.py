@@ -22,8 +22,8 @@ _API = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + "/_api/"
 
 
 def span_of_user(kinds: Sequence[str]) -> tuple[int, int]:
-    """The part of a stack, oldest frame first, that a user wants to see: from the first user frame to mray's first after the last user
-    frame, which shows the awaited operation. (0, 0) if no frame is the user's.
+    """The part of a stack, oldest frame first, for users: from the first user frame to mray's first after the last user frame, which shows
+    the awaited operation. (0, 0) if no frame is the user's.
     """
     users = [place for place, kind in enumerate(kinds) if kind == USERS]
     if not users:
@@ -33,8 +33,7 @@ def span_of_user(kinds: Sequence[str]) -> tuple[int, int]:
 
 
 def hide(error: BaseException, found: TracebackType | None) -> TracebackType | None:
-    """`found`, a traceback of `error`, without the frames of mray and of the library functions that it calls; also shortens those of its
-    causes.
+    """`found`, a traceback of `error`, without the frames of mray and of library functions that it calls. Also hides them in its causes.
 
     Unchanged if no frame is the user's, if the error may be a bug of mray, or with MRAY_FULL_TRACEBACKS. Changes links in place.
     """
@@ -85,8 +84,8 @@ def _of_user(error: BaseException, found: TracebackType | None) -> TracebackType
 
 
 def _is_told(error: BaseException, below: list[tuple[TracebackType, str]]) -> bool:
-    """Whether an error that left the frames `below` the last user frame is addressed to the user: raised by a statement, as a refusal by
-    mray's API, or of mray's own classes. An interrupt is never a bug.
+    """Whether an error that left the frames `below` the last user frame is meant for the user: raised by a statement, as a refusal by
+    mray's API, or of mray's own classes.
     """
     own = [link.tb_frame.f_code.co_filename for link, kind in below if kind == OWN]
     if not own or isinstance(error, KeyboardInterrupt) or _is_mrays(error):

@@ -98,8 +98,8 @@ def counts_as(frame: FrameType) -> str:
 def place_of(innermost: FrameType | None, is_locked: bool = False, most: int = -1) -> Place:
     """The place of a thread with this innermost frame. `is_locked`: it owns a lock of mray, whatever code it runs.
 
-    At most `most` frames (-1: all) are examined in a thread in which mray does not dispatch, so that a frequent signal does not cost
-    more in deeper user code.
+    At most `most` frames (-1: all) are examined in a thread in which mray does not dispatch, so that deep user code does not make
+    signals slow.
     """
     if innermost is None:  # at the prompt of an interpreter
         return Place(True, False)

@@ -26,9 +26,9 @@ def _verb(verb: str, answered_by: str, /) -> str:
 ALLOCATE = _verb("allocate", MAIN)
 #: From the caller to an actor: graph id -> b"" or LENT.
 STOP = _verb("stop", MAIN)
-#: The answer of an actor that retains values which it passed on: it checks again at TRIM, when the others have left too.
+#: The answer of an actor that retains values which it passed on; it checks again at TRIM.
 LENT = b"lent"
-#: From the caller to an actor: free the memory of closed edges, on devices and of values that were passed on: b"" -> b"".
+#: From the caller to an actor: free the memory of closed edges, on devices and of passed-on values: b"" -> b"".
 TRIM = _verb("trim", MAIN)
 #: From the compiler to an actor: uuids of devices -> Site.
 SITE = _verb("site", MAIN)
@@ -71,7 +71,7 @@ class ProgramState:
     #: The channels whose messages it waits for there.
     missing: tuple[int, ...]
     running: bool
-    #: The stack of its main thread: the frames above the graph's own, or all of them if it is busy with other work.
+    #: The stack of its main thread above the graph's own frames, or all of it if it is busy with other work.
     stack: str
 
 

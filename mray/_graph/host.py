@@ -41,7 +41,7 @@ class Service(Protocol):
 
 
 class GraphHost(GroupHost, Protocol):
-    """One process of a session, as graphs see it; the base has the part that groups need too."""
+    """One process of a session, as graphs see it; the base has what groups need too."""
 
     reactor: WaitingPlace
     spinner: Spinner
@@ -67,7 +67,7 @@ class GraphHost(GroupHost, Protocol):
         """Runs the programs of the actor in this process; None in a driver."""
 
     def fetch(self, refs: Sequence[ObjectRef]) -> Callable[[], int]:
-        """Begin to fetch these objects; the returned function counts those that have arrived, cheaply enough for polling."""
+        """Begin to fetch these objects; the returned function counts those that have arrived, and is cheap."""
 
     def is_ready(self, ref: ObjectRef) -> bool:
         """Whether the value of an object is in this process."""
@@ -79,7 +79,7 @@ class GraphHost(GroupHost, Protocol):
         """The process of an actor; waits until it lives. ActorDiedError if it never will."""
 
     def death_of(self, actor: str, process: str) -> Exception | None:
-        """The error with which this process of an actor ended, or None if it lives. Waits until it has answered, or its end is known."""
+        """The error with which this process of an actor ended, or None if it answers that it lives."""
 
     def request(self, process: str, verb: str, payload: bytes) -> Pending:
         """Send a request to the service of a process, without waiting. A request to this process is handled before this returns."""
@@ -115,7 +115,7 @@ def weakly(method: Callable[..., object], *facts: object) -> Callable[[Exception
 def raise_death(host: GraphHost, processes: Mapping[str, str], error: Exception) -> None:
     """Raise the cause of death of one of these actors (id -> process), if one is dead.
 
-    `error` is how the death showed here or in another actor, such as a missing socket or a request without an answer.
+    `error` is how the death showed, such as a missing socket or a request without an answer.
     """
     for actor, process in processes.items():
         death = host.death_of(actor, process)

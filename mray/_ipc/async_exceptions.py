@@ -115,7 +115,7 @@ def _replacement() -> Any:
 def _raise_in_thread(thread: int, kind: int | None) -> Any:
     """Wait, then raise an error (the address of its class) in the thread with this ident; returns the number of threads concerned.
 
-    Called by ctypes, which drops errors: one raised in this thread meanwhile is raised in it again afterwards.
+    Called by ctypes, which drops errors: one that is raised in this thread meanwhile is raised again.
     """
     try:
         raised = _when_open(thread, kind)

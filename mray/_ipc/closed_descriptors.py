@@ -47,7 +47,7 @@ class ClosedDescriptors:
                     return
 
     def ring(self, fd: int) -> bool:
-        """Write to an eventfd of mray. Returns False if it is none any more, without a report, since this may be a finalizer."""
+        """Write to an eventfd of mray. False if it is none any more, which is not reported, since this may be a finalizer."""
         if self.error is None:
             try:
                 os.eventfd_write(fd, 1)

@@ -73,11 +73,11 @@ _NUDGE = encode((NUDGE,))
 
 
 class ProtocolViolationError(ValueError):
-    """A peer sent a message that this process cannot handle. The text says why; raised by an owner, it ends the connection."""
+    """A peer's message is invalid, as the text says; raised by an owner, it ends the connection."""
 
 
 class PeerState:
-    """The state that other parts of this process store about the peer while the two are connected."""
+    """State that other parts of this process store about the peer."""
 
     __slots__ = ("expected", "freed", "functions", "lease", "opens_nothing")
 
@@ -336,7 +336,7 @@ class SocketConnection(Connection):
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except OSError as error:
-                # Broken pipe or reset: the reading side sees the hang-up and reports it after what had arrived before.
+                # Broken pipe or reset: the reading side reports the hang-up, after what had arrived before.
                 sent = len(chunk)
                 if is_closed(error) and not self.closed:  # (another thread may just have closed it)
                     self._reactor.defer(partial(self._torn, error))
@@ -375,7 +375,7 @@ class SocketConnection(Connection):
 
     # ------------------------------------------------------------------------------------ opening and closing a ring pair
     def offer_ring(self, name: str, table: SessionTable, row: int) -> bool:
-        """Offer the peer a ring pair in a page named `name`; `row` is this process's. False if it cannot be created or another is in
+        """Offer the peer a ring pair in a page named `name`, from this process's `row`. False if it cannot be created or another is in
         use.
         """
         try:
@@ -413,8 +413,8 @@ class SocketConnection(Connection):
         return ring is not None
 
     def ring_taken(self, taken: bool, of_peer: int) -> bool:
-        """Use the ring pair that this endpoint offered, if the peer (row `of_peer`) took it; else release it and return False. Reading
-        thread only.
+        """Use the ring pair that this endpoint offered, or release it if the peer (row `of_peer`) did not take it (False). Reading thread
+        only.
         """
         with self._lock:
             ring, self._offered = self._offered, None
@@ -429,14 +429,14 @@ class SocketConnection(Connection):
         return True
 
     def retire_ring(self) -> None:
-        """Stop writing into the ring pair and ask the peer to do the same; it stays mapped until the peer has answered."""
+        """Stop writing into the ring pair and ask the peer to do the same; it stays mapped until the answer."""
         with self._lock:
             if self._ring is not None and not self.closed:
                 self._ring = None
                 self._last_by_socket((RETIRE_RING,))
 
     def ring_retired(self) -> None:
-        """Release the ring pair: the peer no longer writes into it, and everything in it is read. Reading thread only."""
+        """Release the ring pair, which is read to its end and into which the peer no longer writes. Reading thread only."""
         self.retire_ring()
         with self._lock:
             ring, self._inward = self._inward, None
@@ -568,8 +568,7 @@ class SocketConnection(Connection):
         buffer.release() if buffer.obj is self._partial else None
         looked_into = None
         for message, size in messages:
-            # Entries of the ring were published before any of these frames was sent, also those of a ring that an earlier message has
-            # opened.
+            # Entries of the ring were published before any of these frames was sent; also those of a ring that an earlier frame has opened.
             if self._inward is not looked_into:
                 looked_into = self._inward
                 self.read_ring()
@@ -701,9 +700,7 @@ def _credentials(sock: socket.socket) -> tuple[int, int, int]:
 
 @contextlib.contextmanager
 def socket_name(path: str) -> Iterator[str]:
-    """A name by which the kernel accepts `path` as a socket's: a path longer than 107 bytes goes through its opened directory. Any
-    thread.
-    """
+    """`path` as the name of a socket: if it is longer than 107 bytes, by way of its opened directory. Any thread."""
     if len(os.fsencode(path)) <= _LONGEST_NAME:
         yield path
         return
@@ -718,8 +715,7 @@ def socket_name(path: str) -> Iterator[str]:
 def connect(path: str) -> socket.socket:
     """Connect a stream socket to the listener at `path`.
 
-    Raises ConnectionRefusedError or FileNotFoundError if no process listens there, PermissionError if it belongs to another user or
-    access is denied.
+    ConnectionRefusedError or FileNotFoundError if no process listens there, PermissionError if it is another user's or access is denied.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

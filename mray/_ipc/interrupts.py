@@ -60,7 +60,7 @@ from mray._ipc.quiet_lock import QuietLock
 LOOK_SECONDS = 1.0
 #: Seconds after which an interrupt that has not landed is sent again.
 AGAIN_SECONDS = 0.02
-#: Seconds a handler waits for mray's code to return, which usually takes micro- or milliseconds; afterwards it runs wherever the thread is.
+#: Seconds a handler waits for mray's code to return, which usually takes micro- or milliseconds; then it runs wherever the thread is.
 PATIENCE = 3.0
 #: Frames examined while the thread does not dispatch: mray's code called by the user, or a finalizer of mray.
 MOST_FRAMES = 64
@@ -322,10 +322,7 @@ class InterruptGuard:
 
     # ------------------------------------------------------------------------------------ installing
     def install(self) -> None:
-        """Guard what threads raise in others, and the present and future signal handlers; SIGTERM gets one.
-
-        Outside the main thread, signal handlers stay unchanged.
-        """
+        """Guard what threads raise in others and, in the main thread, the present and future signal handlers; SIGTERM gets one."""
         guard_threads(self._guarded)
         if get_ident() != self._main:
             return
@@ -336,7 +333,7 @@ class InterruptGuard:
         guard_handlers(self.came)
 
     def uninstall(self) -> None:
-        """Restore the handlers that users installed. Outside the main thread they stay guarded, which is harmless."""
+        """Undo `install`. Outside the main thread handlers stay guarded, which is harmless."""
         release_threads(self._guarded)
         if get_ident() != self._main:
             return

@@ -23,8 +23,8 @@ _NO_CLIENT = "Ray's client, which mray cannot use: run the program on a machine 
 
 
 def ray_address(address: str) -> str:
-    """The address for Ray's `init`: ``ray:local`` and ``ray:auto`` without the prefix, ``ray:host:port`` the address of a cluster that this
-    machine belongs to. ValueError for others, such as ``ray://host:port``, which is for Ray's client.
+    """The address for Ray's `init`: ``local``, ``auto``, or that of a cluster that this machine belongs to. ValueError for others, such as
+    ``ray://host:port``, which is for Ray's client.
     """
     if address.startswith("ray://"):
         raise ValueError(f"{address!r} is an address for {_NO_CLIENT}")

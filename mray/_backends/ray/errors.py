@@ -31,8 +31,7 @@ _OURS = re.compile(
 _BARS = re.compile(r"(?: *\| )?")
 #: A frame's location.
 _FRAME = re.compile(r'File "[^"]*", line \d+, in (\S+)')
-#: Lines that begin a stack. Below them, code may stand without its file: Ray removes its own frames by two lines each, and so may leave a
-#: line of a hidden frame.
+#: Lines that begin a stack. Ray removes its own frames by two lines each, and so may leave a line of a hidden frame below them.
 _ABOVE_FRAMES = re.compile(r"Traceback \(most recent call last\):$|^ray::.*\(pid=")
 
 

@@ -127,8 +127,8 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
         return ObjectRef(object_id, ray.cloudpickle.loads(owner) if isinstance(owner, bytes) else owner)
 
     def export_ref(self, ref: ObjectRef) -> Any:
-        """Ray's ref if Ray pickles a value or an argument, since Ray then counts it. Other picklers would lose its owner: they get bytes,
-        for which Ray retains the object while this process lives.
+        """Ray's ref if Ray is pickling, since Ray then counts it. Other picklers would lose its owner: they get bytes, for which Ray
+        retains the object while this process lives.
         """
         if pickles_in_band():
             return rays_own(ref)
@@ -160,7 +160,7 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
         entry = rays_ref(ref)
         with translating:
             # Ray has the value before it regards the task as done; cancelling in between would abort this process (an assertion of Ray's).
-            # A task's first ref is ready when the task is done; later ones may be items of a generator that continues.
+            # Not for later refs: a generator may continue after these items.
             if ref.binary().endswith(_FIRST) and _is_ready(entry):
                 return
             ray.cancel(entry, force=force, recursive=recursive)

@@ -144,8 +144,8 @@ class RayGraph:
     def explained(self, error: BaseException) -> BaseException:
         """mray's exception for one of Ray's.
 
-        Ray closes the channels of a graph whose actor has died, perhaps before the death is reported, and finds out about unreachable
-        actors some seconds later. This waits for Ray's final answer.
+        Waits for Ray's final answer: Ray closes a graph's channels perhaps before it reports the death of an actor, and finds out about
+        unreachable ones some seconds later.
         """
         deadline = monotonic() + _UNTIL_DEAD
         if isinstance(error, RaysChannelError) and not isinstance(error, RaysTimeout) and not self._torn_down:

@@ -40,8 +40,8 @@ def compile_graph(
 ) -> RayGraph:
     """Let Ray compile the graph that ends in `root`; the options are those of `DAGNode.experimental_compile`.
 
-    `function` returns Ray's remote function, `value` the value of a ref. Waits until all actors are ready. Raises Ray's errors for
-    graphs that Ray cannot compile, and NotImplementedError or ValueError, naming it, for a feature that only mray has.
+    `function` returns Ray's remote function, `value` the value of a ref. Waits until all actors are ready. Raises Ray's errors, and
+    NotImplementedError or ValueError for a feature that only mray has.
     """
     if when_full != "raise":
         raise NotImplementedError(

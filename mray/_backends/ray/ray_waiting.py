@@ -112,7 +112,7 @@ class WaitCalls:
             self._waiting.notify_all()
 
     def _end_calls(self) -> None:
-        """Call all callbacks, since Ray reports no end of the session: those of values then get the error, those of actors a death."""
+        """Call all callbacks, since Ray does not report the end of the session."""
         self.ended = self.ended or RaySystemError("Ray has not been started yet. The session was shut down.")
         for number in list(self._pending):
             self._completed(number)

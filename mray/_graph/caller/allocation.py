@@ -39,8 +39,8 @@ _NONE: Mapping[str, tuple[int, bytes]] = {}
 class Allocation:
     """The channels and workers of a compiled graph.
 
-    `actors`: endpoint -> the id of the actor that runs it; `processes`: endpoint -> the actor's process; `workers`: handles of the
-    workers leased for functions; `keep`: objects that must live as long as the graph, such as refs among its constants.
+    By endpoint: `actors`, the ids, and `processes`. `workers`: handles of the workers leased for functions; `keep`: objects that must
+    live as long as the graph.
     """
 
     def __init__(
@@ -72,10 +72,9 @@ class Allocation:
         self.profilers = Profilers(torch, settings.CGRAPH_NVTX_PROFILING.get())
 
     def make(self, constants: Mapping[str, tuple[int, bytes]] = _NONE, invited: Sequence[Invitation] = ()) -> None:
-        """Create the channels and programs, on all actors concurrently, and wait for the actors. `stop` and `release` undo it.
+        """Create the channels and programs, on all actors concurrently, and wait for the actors. Releases everything if it raises.
 
-        `constants`: a serialized list for each endpoint (none for a copy); `invited`: the graph's communicators. Everything is released
-        if it raises.
+        `constants`: a serialized list for each endpoint (none for a copy); `invited`: the graph's communicators.
         """
         try:
             parts = self._ask(constants, invited)
@@ -166,9 +165,9 @@ class Allocation:
             raise
 
     def stop(self, error: Exception | None = None) -> list[Pending]:
-        """Ask the actors to leave the graph, without waiting for the returned answers. Dead actors are skipped.
+        """Ask the actors to leave the graph; returns the pending answers. Dead actors are skipped.
 
-        Processes with a copy are notified that it has ended: by `error`, or in order.
+        Processes with a copy are notified: by `error`, or of an end in order.
         """
         graph_id = self.plan.graph_id.encode()
         for endpoint in self.actors:
@@ -181,7 +180,7 @@ class Allocation:
         return list(self._left.values())
 
     def note_copier(self, process: str) -> None:
-        """Record a process that creates a copy of the graph; it is notified of the end while it lives."""
+        """Notify a process that creates a copy when the graph ends."""
         if process not in self._copiers:
             self._copiers.add(process)
             self._watches.append(self.host.then("", weakly(self._forget_copier, process), process=process))

@@ -137,10 +137,10 @@ class CompiledGraph(Executions, Depicted):
     def profile(self, filename: str | None = None, *, calls: bool = True, torch: bool = False, limit: int = MOST_SPANS) -> Profile:
         """``with graph.profile("trace.json") as profile``: record the graph's operations in all its processes meanwhile.
 
-        At the end `filename` is written, a trace for https://ui.perfetto.dev; ``profile.spans`` has the spans. `calls`: also spans of
-        ordinary calls of the actors and of this process. `torch`: run the torch profiler in every actor meanwhile, and merge its events.
-        Each process stores `limit` spans at most and counts the rest. Begins and ends at any time (``start``, ``stop``), also while
-        executions are in flight. ValueError if another profile is running.
+        At the end writes `filename`, a trace for https://ui.perfetto.dev; ``profile.spans`` has the spans. `calls`: also spans of
+        ordinary calls of the actors and of this process. `torch`: merge the events of the torch profiler in every actor. Each process
+        stores `limit` spans at most and counts the rest. Begins and ends at any time (``start``, ``stop``). ValueError if another
+        profile is running.
         """
         attachment = Attachment(self._begin_profile, self.put_probes, self._end_profile, self._keep_measured)
         return Profile(self.participants, attachment, filename, calls=calls, torch=torch, limit=limit)
@@ -186,7 +186,6 @@ class CompiledGraph(Executions, Depicted):
         return {index: positions for index, positions in got.items() if positions}
 
     def _settle(self) -> None:
-        """Wait for unwanted results and drop them."""
         with self._lock:
             self.results.note_dropped()
             while self.results.next_is_unwanted() and not self.state:

@@ -51,7 +51,7 @@ _HINT = (
 
 
 def why_not(plan: Plan) -> str:
-    """Why other processes cannot have their own channels to the actors of a graph; "" if they can."""
+    """Why a graph cannot be copied; "" if it can."""
     if plan.groups or any(step.group >= 0 for step in plan.graph.steps):
         return "its actors take part in collective operations"
     for channel in plan.channels:
@@ -79,7 +79,7 @@ def note_copier(host: GraphHost, graph_id: str, process: str) -> bytes:
 
 # ----------------------------------------------------------------------------------- in other processes
 def copy_of(host: GraphHost, handle: GraphHandle) -> GraphCopy:
-    """The copy for a handle of another process's graph: one for all its handles, unless it was torn down here."""
+    """The copy for a handle of another process's graph: one for all its handles, until it is torn down here."""
     graph_id = handle.plan.graph_id
     with _making:
         graph: GraphCopy | None = host.copies.get(graph_id)
@@ -93,7 +93,7 @@ _making = threading.Lock()
 
 
 def end_copy(host: GraphHost, payload: bytes) -> bytes:
-    """ENDED: the owner of a graph that is copied here has ended it. Reading thread; holds no lock."""
+    """ENDED: the owner has ended a graph that is copied here. Reading thread; holds no lock."""
     graph_id, error = pickle.loads(payload)
     graph = host.copies.get(graph_id)
     if graph is not None:
@@ -177,7 +177,7 @@ class GraphCopy:
             self._copy.end_with(over)
 
     def _ask_owner(self) -> Cancel:
-        """Ask the owner to report the graph's end; returns the cancel function of the watch on the owner's death."""
+        """Ask the owner to report the graph's end; returns the cancel function of the watch on its death."""
         host, handle = self._host, self._handle
         try:
             unwatch = host.then("", weakly(self._on_death), process=handle.owner)

@@ -102,7 +102,7 @@ class Input:
 
 
 class ExecutionCounts(NamedTuple):
-    """The numbers of submitted and finished executions, and of finished ones with kept results, at one moment."""
+    """The numbers of submitted, of finished, and of kept executions, at one moment."""
 
     submitted: int
     finished: int
@@ -114,8 +114,8 @@ class ExecutionCounts(NamedTuple):
 class Executions:
     """The executions of one graph.
 
-    Public attributes are read by claims (`mray._graph.caller.ref`, `mray._graph.caller.future`) and by observers of the graph. Methods
-    are called without the lock unless their docstring says "Lock held".
+    Public attributes are for claims (`mray._graph.caller.ref`, `mray._graph.caller.future`) and observers. Methods are called without
+    the lock unless they say "Lock held".
     """
 
     #: Creates a ref of (these executions, index, output).
@@ -156,7 +156,7 @@ class Executions:
         cores = usable_cores()
         is_oversubscribed = 1 < cores < made.process_count
         self.spinner: AdaptiveSpinner = host.spinner.in_turns(CALLER_WINDOW) if is_oversubscribed else host.spinner
-        #: Whether an actor of the graph lives in this process; its main thread must then run the program while it waits.
+        #: Whether an actor of the graph lives in this process; its main thread then runs the program while it waits.
         self.runs_here = any(made.processes[actor] == host.process for actor in graph.actors)
         made.watch(weakly(self._break))
         host.graphs.add(self)
@@ -196,10 +196,10 @@ class Executions:
         return made
 
     def _mend(self) -> None:
-        """Drop executions whose input was sent, but whose ref an asynchronous exception prevented. Lock held.
+        """Drop executions whose input was sent, but whose ref an exception from another thread prevented; the ring counts the sent ones.
+        Lock held.
 
-        Signal handlers never raise in there (`mray._ipc.interrupts`); an exception that another thread raises in this one may come
-        between any two byte codes. The ring knows the number of sent messages.
+        (Signal handlers never raise there, see `mray._ipc.interrupts`.)
         """
         if is_amidst((Executions.execute.__code__, Executions.submit_nowait.__code__), self):
             raise RuntimeError(AMIDST)
@@ -395,11 +395,10 @@ class Executions:
 
     @property
     def is_teardown(self) -> bool:
-        """Whether `teardown` was called."""
         return self.state is TORN_DOWN
 
     def put_probes(self, execute: Probe, results: Probe) -> None:
-        """Put probes around the writing of the input and the reading of results, unless the graph has stopped."""
+        """Put probes around writing the input and reading results, unless the graph has stopped."""
         plan = self._plan
         inputs = {channel.index: channel for channel in plan.channels_of(INPUT)}
         outputs = [_channel_to_caller(plan, source) for source in plan.graph.results]
@@ -429,7 +428,6 @@ class Executions:
             self._lock.acquire()
 
     def _unlocked(self, function: Callable[[], T]) -> T:
-        """Call a slow function without the lock."""
         try:
             self._lock.release()
             return function()
@@ -480,7 +478,6 @@ class Executions:
 
     # Called without the lock, since a report waits for actors.
     def submit_timed_out(self, timeout: float | None) -> RayChannelTimeoutError:
-        """The error of an execution that could not be submitted in time."""
         return RayChannelTimeoutError(
             f"The compiled graph took no input within {timeout} seconds. If the execution is expected to take a long time, increase "
             f"RAY_CGRAPH_submit_timeout. Otherwise, this may indicate that execution is hanging.\n{self.report(timeout)}"
@@ -493,13 +490,11 @@ class Executions:
         )
 
     def complain_of_waiting(self) -> None:
-        """Log that a caller has waited long for room."""
         logger.warning("execute() has waited %g s for results of the compiled graph to be retrieved.\n%s", PATIENCE, self.report())
 
     def report(self, timeout: float | None = None) -> str:
-        """A line for each actor: its position in its program, the peers it waits for, its stack if it computes. Takes a second at most.
-
-        `timeout` is the wait, in seconds, whose error the report explains: the report waits no longer than that.
+        """A line for each actor: its position in its program, the peers it waits for, its stack if it computes. Takes a second at most, or
+        `timeout` seconds if that is less (the timeout whose error it explains).
         """
         if self.is_teardown:
             return f"The compiled graph {self.get_id()} was torn down."
@@ -520,7 +515,7 @@ class Executions:
         self._end(self.limits.teardown_timeout, kill_actors=kill_actors)
 
     def end_with(self, cause: Exception) -> None:
-        """End the graph without waiting, unless traces are to be written; waiting and later callers get the error."""
+        """End the graph, without waiting unless traces are to be written; waiting and later callers get the error."""
         self._end(self.limits.teardown_timeout if self._made.profilers.torch else 0.0, cause)
 
     def _end(self, patience: float, cause: Exception | None = None, *, kill_actors: bool = False) -> None:
@@ -553,13 +548,13 @@ class Executions:
         self.completions.look()
 
     def abandon(self) -> None:
-        """Release memory and names without notifying any process: the simulated process that compiled the graph has ended."""
+        """Release memory and names without notifying any process, since the simulated process of this graph has ended."""
         if self.state is not TORN_DOWN:
             self.state = TORN_DOWN
             self._made.release()
 
     def disown(self, cause: Exception) -> None:
-        """In a forked child, which shares the graph's memory with its parent: make every use of the graph raise `cause`."""
+        """In a forked child: make every use of the graph raise `cause`, since its parent uses the memory."""
         self._lock._at_fork_reinit()  # type: ignore[attr-defined]  # noqa: SLF001  (Python's; another thread of the parent may hold it)
         self.cause = cause
         self.state = TORN_DOWN
@@ -572,7 +567,6 @@ class Executions:
                 self.host.reactor.defer(made.end)
 
     def get_id(self) -> str:
-        """The graph's id."""
         return self._plan.graph_id
 
 
@@ -590,7 +584,7 @@ class Completions:
         self._seen = 0
         #: The callbacks for room, of callers that want to submit.
         self._room: list[Callback] = []
-        #: Callbacks that are due; stored here so that an interrupt in one thread loses no callback of another.
+        #: Due callbacks; stored here so that an interrupt in one thread loses no callback of another.
         self._due: deque[Callback] = deque()
 
     @property
@@ -634,7 +628,7 @@ class Completions:
             service.run(graph.results.any_ready)
 
     def look(self) -> None:
-        """Read results up to the last execution with a callback, and call back. Any thread that does not hold the lock."""
+        """Read results up to the last execution with a callback, and call back. Called without the lock."""
         graph = self._of()
         if graph is None or not self.awaited:
             return
@@ -674,7 +668,7 @@ class Completions:
 def wait_until(host: GraphHost, runs_here: bool, predicate: Callable[[], Any], deadline: float | None) -> bool:
     """Wait until the predicate holds or the deadline has passed; returns its last value.
 
-    `runs_here`: an actor of the graph lives in this process. If this thread runs the actor's program, it does so while it waits.
+    `runs_here`: an actor of the graph lives in this process; if this is its thread, it runs the program while it waits.
     """
     service = host.service
     while True:
@@ -689,7 +683,6 @@ def wait_until(host: GraphHost, runs_here: bool, predicate: Callable[[], Any], d
 
 
 def _others_may_read() -> bool:
-    """Whether another thread of the program could take results."""
     own = threading.current_thread()
     return any(thread is not own and not thread.name.startswith("mray-") for thread in threading.enumerate())
 

@@ -63,7 +63,7 @@ class CompiledDAGFuture(Unique):
         return value
 
     def _spin(self, patience: AdaptiveSpinner) -> Any:
-        """The value if it arrives within less time than an iteration of the loop takes, else `NOTHING`."""
+        """The value if it arrives sooner than the loop's next iteration, else `NOTHING`."""
         graph = self._graph
         value = graph.take_nowait(self._index, self._channel)
         if value is not NOTHING or not graph.spinner.may_spin():

@@ -109,7 +109,7 @@ class LoopWatcher:
 
     # ------------------------------------------------------------------------------------ being woken
     def _attend(self) -> None:
-        """Make peers ring, and the doorbells wake the loop. The loop may call this, so errors go to the waiting coroutines."""
+        """Make peers ring and the doorbells wake the loop. Errors go to the waiting coroutines, since the loop may call this."""
         try:
             self._watch()
         except Exception as error:
@@ -159,7 +159,7 @@ class LoopWatcher:
         call_in_loop(loop, lambda: self._unwatch(loop))
 
     def _ready(self) -> bool:
-        """Whether a callback may be due, or an actor in this process, which rings no doorbell, can make progress in the loop's thread."""
+        """Whether a callback may be due, or an actor in this process, which rings no doorbell, can make progress."""
         service = self._host.service
         if not self._host.reactor.wakeup_fds and service is not None and service.ready():
             return True

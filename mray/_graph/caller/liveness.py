@@ -18,7 +18,7 @@ from typing import Any
 from mray._channel.base import NOTHING, ChannelReader, WrappedReader
 from mray._common.kept import os
 
-#: Files of a process in /proc that are empty once it has no address space, the fastest first; not every kernel has the first.
+#: Files in /proc that are empty once the process has no address space, the fastest first; not every kernel has the first.
 _SIGNS = ("coredump_filter", "cmdline")
 
 
@@ -71,5 +71,5 @@ class LivenessReader(WrappedReader):
         return self._inner.try_read() if self.ready() else NOTHING
 
     def ready(self) -> bool:
-        # In this order: a message that is ready before all are found alive was written while they were.
+        # In this order: then a ready message was written while all lived.
         return self._inner.ready() and not self._liveness.someone_died()

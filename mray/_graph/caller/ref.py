@@ -43,8 +43,8 @@ class CompiledDAGRef(GraphRef):
     def get(self, timeout: float | None = None, out: Any = None) -> Any:
         """Return the value, or raise the exception of the failed method.
 
-        `timeout` in seconds: ``None`` and ``-1`` wait forever, ``0`` does not wait. RayChannelTimeoutError when it has passed, with a
-        report of where each actor is; the ref can still be got. ActorDiedError as soon as an actor of the graph has died. Any thread.
+        `timeout` in seconds: ``None`` and ``-1`` wait forever, ``0`` does not wait. RayChannelTimeoutError, with a report of where each
+        actor is, when it has passed; the ref can still be got. ActorDiedError as soon as an actor of the graph has died. Any thread.
 
         With `out`, a numpy array or torch tensor of the value's shape and dtype, the value is copied there, its slot is freed
         immediately, and `out` is returned; ValueError if it does not fit, after which the ref can still be got.
@@ -94,8 +94,8 @@ class CompiledDAGRef(GraphRef):
 def _wait(refs: Sequence[Any], num_returns: int, timeout: float | None) -> tuple[list[Any], list[Any]]:
     """See `mray.wait`; at least one of the refs is a graph's.
 
-    A ref whose execution has failed is ready, and so is every ref of an ended graph, since `get` would not wait.
-    RayCgraphCapacityExceeded if a graph has more results before an awaited one than it may keep.
+    Failed refs and those of an ended graph are ready, since `get` would not wait. RayCgraphCapacityExceeded if a graph has more results
+    before an awaited one than it may keep.
     """
     claims = [ref for ref in refs if ref.__class__ is CompiledDAGRef]
     graphs = [claim.graph for claim in claims]

@@ -31,7 +31,7 @@ class Results:
         lost: Callable[[], Failed] | None = None,
         reads_itself: CodeType | None = None,
     ) -> None:
-        """`lost` creates the replacement for a lost message; `reads_itself` is the graph's method that reads results by itself."""
+        """`lost` creates the replacement for a lost message; `reads_itself` is the graph's method that also reads results."""
         self._reading = frozenset({type(self).advance.__code__, reads_itself or type(self).advance.__code__})
         self.readers = tuple(readers)
         self._reads = tuple(reader.try_read for reader in readers)
@@ -107,10 +107,7 @@ class Results:
             return True
 
     def may_finish(self) -> bool:
-        """Whether the first unfinished execution can finish: all its missing results have arrived, or a failure has.
-
-        Every output wakes the thread, which goes back to sleep for all but the last.
-        """
+        """Whether the first unfinished execution can finish: all its missing results have arrived, or a failure has."""
         try:
             finished, lacks, there = self.finished, False, []
             for came, reader in zip(self._came, self.readers, strict=True):
