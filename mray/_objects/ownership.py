@@ -92,7 +92,7 @@ class Entry:
                 waiters(self)  # type: ignore[operator]
 
     def then(self, waiter: Waiter) -> Cancel:
-        """Call `waiter` with this entry at completion, or now if it is complete; returns `forget`. Client's lock held."""
+        """Call `waiter` with this entry at completion or now; returns `forget`. Client's lock held."""
         waiters = self.waiters
         if self.form is not None:
             waiter(self)
@@ -109,7 +109,7 @@ class Entry:
         self.mapping = self.kept = None
 
     def forget(self, waiter: Waiter) -> bool:
-        """Undo `then`; False, without effect, if that was undone or the waiter was called. Client's lock held."""
+        """Undo `then`; False if that was undone or the waiter was called. Client's lock held."""
         waiters = self.waiters
         if type(waiters) is list and waiter in waiters:
             waiters.remove(waiter)
@@ -148,7 +148,7 @@ class Guard:
 
 
 class Completion:
-    """Whether a `get` of entries can answer: all have a value, or one has failed. It polls, and checks each value only once."""
+    """Whether a `get` can answer: all entries have a value, or one has failed. It polls each entry once."""
 
     __slots__ = ("_entries", "_failures", "_place", "failed")
 

@@ -21,7 +21,7 @@ from mray._common.whose_code import OWN, kind_of, kind_of_file
 from mray._objects.serializer import dumps
 from mray.exceptions import OufOfBandObjectRefSerializationException, RayError, RayTaskError, UnserializableException
 
-# From Python 3.15 on `traceback` imports a part of itself at first use, which would fail after descriptors or memory have run out.
+# From Python 3.15 on `traceback` imports lazily, which would fail without descriptors or memory.
 traceback.format_exception_only(RuntimeError())
 
 _HEAD = "Traceback (most recent call last):\n"
@@ -32,7 +32,7 @@ OURS = "ray.exceptions."
 
 # ------------------------------------------------------------------------------------------------ making
 class DependencyError(BaseException):
-    """Raised instead of running a task whose argument is `error`, for `task_error`. User code never sees it; a retry would not help."""
+    """Raised for a task whose argument is `error`. User code never sees it; a retry would not help."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(error)
@@ -173,7 +173,7 @@ TASK_ERROR = f"{OURS}RayTaskError: "
 
 
 def text_of(data: bytes) -> str:
-    """The class and text of a pickled error, without unpickling the error itself; empty if the bytes are no error."""
+    """The class and text of a pickled error, which is not unpickled; empty if the bytes are no error."""
     try:
         return str(pickle.loads(data)[0])
     except Exception:
@@ -181,7 +181,7 @@ def text_of(data: bytes) -> str:
 
 
 def is_cancelled(text: str) -> bool:
-    """Whether a text of `text_of` reports a cancelled call; an asynchronous call reports that within a task's error."""
+    """Whether a text of `text_of` reports a cancelled call, perhaps within a task's error."""
     last = text.rstrip().rpartition("\n")[2] if text.startswith(TASK_ERROR) else text
     return last.startswith(f"{OURS}TaskCancelledError")
 

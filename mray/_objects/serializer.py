@@ -59,7 +59,7 @@ _MOST_PLAIN = 32
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value is of a plain type, or a short list, tuple or dict of such values: plain pickle suffices."""
+    """Whether a value is of a plain type, or a short list, tuple or dict of such values."""
     kind = type(value)
     if kind in PLAIN_TYPES:
         return True
@@ -242,7 +242,7 @@ def dumps(value: Any) -> bytes:
 
 
 def _left_out(tensors: list[Any], kind: type | None) -> Table:
-    """The reducers of tensors that are left out and referred to by their index in the list."""
+    """The reducers of tensors that are left out and replaced by their index in the list."""
 
     def leave(tensor: Any) -> tuple[Any, ...]:
         tensors.append(tensor)

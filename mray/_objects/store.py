@@ -330,7 +330,7 @@ class SegmentStore:
         return segment
 
     def _best_free(self, size: int, owner: str) -> Segment | None:
-        """The smallest pooled segment of this owner that fits and is not far too large, the most recently used of equals."""
+        """The smallest pooled segment of this owner that fits and is not far too large."""
         largest = max(size * _SLACK, 1 << 20)
         prefix = f"{self._prefix}{owner}-"
         best = None
@@ -421,7 +421,7 @@ class SegmentStore:
         segment.close()
 
     def close(self) -> None:
-        """Unlink the segments that this process owns and the pool; values that it produced for other owners stay."""
+        """Unlink the pool and the segments that this process owns; values of other owners stay."""
         with self._lock:
             self._trim_locked()
             mine = f"{self._prefix}{self._process}-"
@@ -455,7 +455,7 @@ def _class_of_readings(numpy: Any) -> Any:
 
 
 def reading_of(memory: Any, holder: Any) -> Any:
-    """A reading of memory that may be retained; None if this process has not imported numpy, and so has read no array yet."""
+    """A reading of memory that may be retained; None while numpy is not imported, and so no array exists."""
     if "numpy" not in sys.modules:
         return None
     import numpy  # noqa: PLC0415  (another thread may be importing it: this waits)
@@ -485,7 +485,7 @@ def read(payload: Payload, holder: Entry) -> Any:
             return deserialize(PICKLED, memoryview(mmap.mmap(fd, -length, access=mmap.ACCESS_READ)))
         finally:
             os.close(fd)
-    # One of several threads takes the retained mapping, if it has no living reading; the others map anew.
+    # One thread takes the retained mapping, if it has no living reading; the others map anew.
     mapping, living = vars(holder).pop("kept", None), holder.mapping and holder.mapping()
     if mapping is not None and mapping.region.key == name and living is None:
         if _size_of(name) < length:

@@ -114,7 +114,7 @@ def _cut(schema: Any, batches: list[Any]) -> tuple[Any, Any]:
 
 
 def _without_elements(column: Any) -> Any:
-    """An empty column with empty buffers, which the writer does not ensure. A dictionary keeps its values."""
+    """An empty column with empty buffers. A dictionary keeps its values."""
     arrow = _arrow()
     kind = column.type
     if arrow.types.is_dictionary(kind):

@@ -12,7 +12,7 @@ from typing import Any
 from mray._trace.kinds import COMPUTE, DESERIALIZE, READ_WAIT, RECEIVE, SERIALIZE, TRANSFER, WRITE_WAIT
 from mray._trace.span import Span
 
-#: A process that computes or moves values for less than this share of the time is no bottleneck.
+#: A process that is busy for less than this share of the time is no bottleneck.
 LEAST_BUSY = 0.05
 #: The work of a communicator, as the kind that it counts as.
 _SAME = {RECEIVE: DESERIALIZE, TRANSFER: SERIALIZE}

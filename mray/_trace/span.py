@@ -63,7 +63,7 @@ class Buffer:
 
 
 class SpanBuffers:
-    """The buffers of one process: of its calls, and of the last graphs that are or were profiled."""
+    """The buffers of one process: of its calls, and of the graphs that were profiled last."""
 
     #: Graphs whose spans are retained after their profile has ended.
     MOST = 8

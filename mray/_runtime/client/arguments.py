@@ -78,7 +78,7 @@ class Arguments:
         return tuple(given[number] for number in range(count)), {name: given[name] for name in kwargs or ()}
 
     def _store(self, call: Call, arguments: Any, of: Any, method: ActorMethodSpec | None) -> None:
-        """Pickle arguments that are not plain, pin the refs inside, and use a segment when they are large."""
+        """Pickle arguments that are not plain or are large, and pin the refs inside."""
         owner = self._owner
         try:
             packed = serialize(arguments)

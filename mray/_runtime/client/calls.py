@@ -90,7 +90,7 @@ class Call:
         return values
 
     def use_retry(self) -> None:
-        """Count a retry before the call is sent again, after a death or an error alike. The last attempt answers with its error."""
+        """Count a retry, before the call is sent again. The last attempt answers with its error."""
         if self.retries > 0:
             self.retries -= 1
         if not self.retries and self.options is not None:
@@ -169,7 +169,7 @@ class Call:
 
 
 def lost_call(call: Call, message: str, error: Exception) -> Exception:
-    """Fail a call that its connection no longer records with an error of this process; returns the error, to be raised."""
+    """Fail a call that its connection no longer records; returns the error, to be raised."""
     call.fail(fault_error(f"The handler of {message}", error))
     return error
 

@@ -95,7 +95,7 @@ class Client(Endpoint):
         _clients.add(self)
 
     def late(self, name: str) -> Any:
-        """A part that is loaded and created on first use; it is notified of ends like the others."""
+        """A part that is loaded and created on first use."""
         part = self.made.get(name)
         if part is None:
             make = loaded(name)
@@ -140,9 +140,9 @@ class Client(Endpoint):
         self.hang_up()
 
 
-#: The clients of this process, including those of ended sessions that are still referenced.
+#: The clients of this process, also of ended sessions if still referenced.
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
-#: Clients whose descriptors the program has closed, never closed or collected: the numbers may denote other files now.
+#: Clients whose descriptors the program has closed. Never closed or collected, since the numbers may denote other files now.
 _torn: list[Client] = []
 
 

@@ -54,7 +54,7 @@ def rows(client: Endpoint, borrowing: Borrowing) -> dict[str, Any]:
 
 
 def inline_bytes(client: Endpoint) -> int:
-    """The bytes of all small values that this process holds itself. Visits every object of the interpreter."""
+    """The bytes of all small values that this process holds. Visits every object of the interpreter."""
     entries = [thing for thing in gc.get_objects() if type(thing) is client.entry]
     return sum(len(entry.payload) for entry in entries if entry.form not in (None, m.SEGMENT, m.TENSORS))
 
@@ -88,7 +88,7 @@ def _object(object_id: bytes, entry: Entry, kind: str, process: str) -> Row:
 
 
 def _handle(process: str, actor_id: bytes) -> Row:
-    """An actor handle as the row of an object, the one that the constructor's call would have returned."""
+    """An actor handle as the row of the object that its constructor's call would return."""
     return {
         "object_id": b"\xff" * 8 + actor_id + FIRST,
         "object_size": -1,

@@ -370,7 +370,7 @@ class LeasePools(Part):
 
     # ------------------------------------------------------------------------------------ connections
     def connection_ended(self, connection: Connection, error: Exception | None, unread: bool) -> None:
-        """Return the lease of a live worker that has read nothing from a broken connection, and push its tasks elsewhere."""
+        """Return the lease of a live worker that has read nothing, and push its tasks elsewhere."""
         if unread and connection.peer.lease is not None:
             pool, lease = connection.peer.lease
             if not lease.lost:

@@ -57,14 +57,14 @@ BURST_SECONDS = 2e-3
 
 
 class Resident:
-    """The process host: a driver's hold on its session, or a worker. This base class: neither, or not yet."""
+    """The process host: a driver's hold on its session, or a worker; this class while there is neither."""
 
     def node_lost(self) -> BaseException | None:
-        """The node has hung up. Returns the error for all waiters; None: the node has died. A worker ends itself."""
+        """The error for all waiters after the node's hang-up; None: the node has died. A worker ends itself."""
         return None
 
     def fail(self, failure: RaySystemError) -> None:
-        """This process cannot continue its session. A worker ends itself; in a driver everything fails with this error. Any thread."""
+        """Give up the session: a worker ends itself, in a driver everything fails with this error. Any thread."""
 
     def torn(self, error: Exception) -> None:
         """The program has closed mray's descriptors: as `fail`, and nothing can be sent."""
@@ -77,7 +77,7 @@ class Resident:
         return False
 
     def block(self) -> Callable[[], None] | None:
-        """User code is about to block: give back the resources of this process. Returns the function that takes them again, if any."""
+        """Give back resources, because user code is about to block. Returns the function that takes them again, if any."""
         return None
 
 
@@ -220,7 +220,7 @@ class Endpoint:
 
     # ------------------------------------------------------------------------------------ asking
     def ask(self, code: int, *fields: Any, timeout: float | None = None) -> Any:
-        """Send a request to the node and wait for its answer; raises the error that it answers, or NodeDiedError when it dies."""
+        """Send a request to the node and wait for its answer; raises its error, or NodeDiedError."""
         return self.await_answer(self.request(self.node, code, *fields), timeout)
 
     def request(self, connection: Connection, code: int, *fields: Any) -> Answer:

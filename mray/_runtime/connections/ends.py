@@ -46,11 +46,11 @@ class Ends:
     """Ends by process, and their waiters. The client's lock is held, except for `of` and `owner_error`."""
 
     def __init__(self) -> None:
-        #: The oldest first, each as its role and its packed cause: flat tuples, which the garbage collector does not track.
+        #: The oldest first: role and packed cause, flat tuples that the garbage collector does not track.
         self._ended: dict[str, tuple[Any, ...]] = {}
         self._breaks: dict[str, Exception] = {}
         self._callbacks: dict[str, dict[Callback, None]] = {}
-        #: Called in this order, perhaps repeatedly, when any process has ended, to release what belongs to it and fail its waiters.
+        #: Called in this order, perhaps repeatedly, to release what belongs to an ended process and fail its waiters.
         self.followers: tuple[Callback, ...] = ()
 
     def of(self, process: str) -> Ended | None:

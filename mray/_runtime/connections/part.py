@@ -38,7 +38,7 @@ class Part:
         return ()
 
     def close(self) -> None:
-        """This process leaves the session; its connections are still open. Called for parts created on demand only."""
+        """Leave the session while connections are open. Called for parts created on demand only."""
 
     def left(self) -> None:
         """Release the session's resources: this process has closed all its connections but the node's."""

@@ -71,7 +71,7 @@ class Requests(Part):
         self._numbers = 0
 
     def send(self, connection: Connection, code: int, *fields: Any) -> Answer:
-        """Send ``(code, number, *fields)``; the answer is set when it arrives, or when the process at the other end exits."""
+        """Send ``(code, number, *fields)``; the answer is set on arrival, or when the peer exits."""
         answer = Answer(connection)
         if connection.closed and connection.process:
             answer.set(None, self._ends.owner_error(connection.process))
@@ -95,7 +95,7 @@ class Requests(Part):
             del self._waiting[number]
 
     def connection_ended(self, connection: Connection, error: Exception | None, unread: bool) -> None:
-        """Fail the requests over a broken connection. Without an error the end of the process follows, and fails them."""
+        """Fail the requests over a broken connection. Without an error the process's end fails them."""
         if error is not None:
             for number in [number for number, answer in self._waiting.items() if answer.connection is connection]:
                 self.settle(number, None, error)

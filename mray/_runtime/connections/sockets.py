@@ -104,7 +104,7 @@ class Sockets:
         }
 
     def count_alone(self, connection: SocketConnection) -> None:
-        """Offer a ring pair after many awaited messages; start counting again if there is no room for one."""
+        """Offer a ring pair after many awaited messages; count anew if there is no room for one."""
         connection.alone += 1
         if connection.alone != CALLS_BEFORE_RING or connection.has_ring:
             return

@@ -52,7 +52,7 @@ class Transport(Protocol):
         """Whether a process has not ended, or the memory that it owned is not freed yet."""
 
     def handlers(self) -> Mapping[int, Handler]:
-        """The handlers of messages by which the two endpoints of a connection agree on how it carries messages."""
+        """The handlers of the transport's own messages."""
 
     def count_alone(self, connection: Any) -> None:
         """Count a single message over this connection for whose answer the caller waits."""

@@ -122,7 +122,7 @@ class Borrowing(Part):
             return ObjectRef(object_id, self.entry_of(object_id, owner))
 
     def entry_of(self, object_id: bytes, owner: str, then: Callable[[], None] | None = None) -> Entry:
-        """The entry of an object, borrowed if it is new here; `then` is called once the owner has counted the borrow (now if it had)."""
+        """The entry of an object, borrowed if it is new; `then` is called when the owner has counted the borrow."""
         client = self._client
         if owner == client.process:
             entry = self._owner.exported.get(object_id)

@@ -72,7 +72,7 @@ class Tensors(Protocol):
         """The value of an argument."""
 
     def awaited(self, arguments: Sequence[ArgumentValue]) -> list[Any]:
-        """The fetches among a call's begun arguments that `why_lost` must check; they do not keep the tensors."""
+        """The fetches among a call's arguments for `why_lost`; they do not keep the tensors."""
 
     def why_lost(self, fetches: Iterable[Any]) -> BaseException | None:
         """The error of a holder that has died before its tensors, for which streams here waited, arrived.

@@ -14,7 +14,7 @@ from mray._common.kept import os
 
 
 class Devices:
-    """The variables of one worker's devices. The variables of accelerators are restored before the next task's are set."""
+    """The variables of one worker's devices; accelerators' are restored before the next task."""
 
     def __init__(self, assign: Callable[[str, str | None], None]) -> None:
         """`assign` sets a variable of the process, or removes it for None."""

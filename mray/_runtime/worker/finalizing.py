@@ -25,13 +25,13 @@ from mray._common.places import SUSPENDED
 from mray._common.uncollected import uncollected
 from mray._common.whose_code import USERS, kind_of
 
-#: Paths of the standard library and of the interpreter's frozen modules; and of the runtime's own code.
+#: Paths of the runtime and of the standard library.
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 _RUNTIME = (_PACKAGE, os.path.dirname(os.__file__) + os.sep, "<frozen ")
 
 
 def finalize(known: Collection[str]) -> None:
-    """Release all that user code has left in this process; `known`: the names of modules that are not the user's."""
+    """Release all that user code has left; `known`: the names of modules that are not the user's."""
     _flush(_files())  # in cyclic garbage, a file may be collected before a buffer that writes to it
     gc.collect()
     with uncollected:

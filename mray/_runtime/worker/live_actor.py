@@ -6,7 +6,7 @@ from typing import Any
 
 
 class LiveActor:
-    """The actor of a worker, if any. Set by the executor at its start and its end."""
+    """The actor of a worker, if any; set by the executor."""
 
     def __init__(self) -> None:
         self.instance: Any = None

@@ -37,7 +37,7 @@ FAILURES, FAILURE_BYTES = 200, 1 << 18
 
 
 class Collected(list[Result]):
-    """The values that a generator with a fixed number of return values has yielded, and why the others are missing."""
+    """The yielded values of a generator with a fixed number of return values, and why others are missing."""
 
     failure = b""
 

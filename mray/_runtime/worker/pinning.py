@@ -32,7 +32,7 @@ class Pinning:
 def _pin(cpus: Collection[int]) -> None:
     pinned: set[str] = set()
     try:
-        # Repeated until there is no new thread: one that was not pinned yet may have started another.
+        # Repeated, since a thread that was not pinned yet may have started another.
         while fresh := set(os.listdir("/proc/self/task")) - pinned:
             for thread in fresh:
                 try:

@@ -148,7 +148,7 @@ current_call: ContextVar[GroupCall | None] = ContextVar("mray_running_call", def
 
 
 class GroupsContext(CallContext):
-    """The `CallContext` of a worker with concurrent calls: its fields describe the call whose code reads them."""
+    """The `CallContext` of a worker with concurrent calls: it describes the call that reads it."""
 
     @property
     def running(self) -> Running | None:

@@ -40,7 +40,7 @@ TOGETHER_SECONDS = 150e-6
 #: ... until there are this many items or bytes.
 TOGETHER_ITEMS = 128
 TOGETHER_BYTES = 64 * 1024
-#: The interval, in seconds, at which a producer in an event loop polls whether the socket has room or has hung up.
+#: Seconds between polls, in an event loop, whether the socket has room or has hung up.
 LOOP_SECONDS = 0.02
 #: Unsent bytes from which the producer waits for the reader's process to read.
 MOST_UNSENT = 1 << 20

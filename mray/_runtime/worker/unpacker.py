@@ -37,8 +37,7 @@ class Unpacker:
         self._actor = actor
         self._interrupts = interrupts
         self.guard = client.reactor.guard
-        #: Functions of tasks by their ids, or the errors of unpickling them; pickles of functions that were not called yet; methods by
-        #: their names.
+        #: Functions by id, or the errors of unpickling them; pickles of functions not called yet; methods by name.
         self._functions: dict[bytes, Callable[..., Any] | BaseException] = {}
         self._code: dict[bytes, bytes] = {}
         #: The connections over which calls of a function may arrive.
