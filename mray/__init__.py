@@ -10,9 +10,9 @@
     counter = Counter.remote()
     ray.get(counter.add.remote(1))
 
-Importing this takes some milliseconds: the engine, numpy and asyncio are loaded when they are needed, subpackages when they are named.
+The import is fast: the engine, numpy and asyncio are loaded when they are needed, subpackages when they are named.
 
-PYTEST_DONT_REWRITE: ``mray run -m pytest`` has imported this before pytest could, which pytest warns of otherwise.
+PYTEST_DONT_REWRITE: ``mray run -m pytest`` imports this before pytest, which would warn about it.
 """
 
 from __future__ import annotations
@@ -139,4 +139,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "__getattr__"])  # as Ray's, which has one too
+    return sorted([*__all__, "__getattr__"])  # as in Ray, which has it too

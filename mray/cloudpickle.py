@@ -1,4 +1,4 @@
-"""`cloudpickle`, under Ray's name of the module: what pickles functions, classes and what plain pickle cannot."""
+"""`cloudpickle`, under Ray's name of the module: pickles functions, classes and other values that plain pickle cannot."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 
-#: With the ways of `mray.util.serialization.register_serializer`.
+#: Includes the serializers of `mray.util.serialization.register_serializer`.
 CloudPickler = Pickler = cloud_pickler()
 
 
@@ -44,9 +44,9 @@ def dump(obj: Any, file: IO[bytes], protocol: int | None = None, buffer_callback
 
 
 def dumps_debug(obj: Any, *args: Any, **kwargs: Any) -> bytes:
-    """`dumps`, whose TypeError or PicklingError tells how to find out what cannot be pickled.
+    """As `dumps`, with a TypeError or PicklingError that says how to find what cannot be pickled.
 
-    With ``RAY_PICKLE_VERBOSE_DEBUG=1`` it is found out, and printed.
+    With ``RAY_PICKLE_VERBOSE_DEBUG=1`` it finds and prints it.
     """
     return bytes(_debugged(dumps, obj, *args, **kwargs))
 

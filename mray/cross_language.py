@@ -1,4 +1,4 @@
-"""Other languages than Python, under Ray's name of the module: there are none."""
+"""Languages other than Python, under Ray's name of the module: none is supported."""
 
 from mray._common.language import Language, java_actor_class, java_function
 

@@ -1,10 +1,10 @@
 """Every error that a caller of mray can catch, under Ray's names and with Ray's inheritance.
 
-Raised in one process, read in another: each pickles, and carries what it knows as attributes (who died, its pid, its signal or exit
-code). The beginnings of texts are what programs written for Ray look for.
+Raised in one process, caught in another: each pickles, with its information in attributes (the dead process, its pid, signal or exit
+code). Programs written for Ray search for the beginnings of the texts.
 
 The error of a task arrives as a `RayTaskError` that is an instance of the task's own exception class too, so that both
-``except RayTaskError`` and ``except ValueError`` catch it. `RayTaskError.as_instanceof_cause` makes that class.
+``except RayTaskError`` and ``except ValueError`` catch it. `RayTaskError.as_instanceof_cause` creates that class.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def _logger() -> Any:
 
 
 class RayError(Exception):
-    """The base class of all errors here."""
+    """The base class of all errors in this module."""
 
 
 # ------------------------------------------------------------------------------------------------ tasks
 class RayTaskError(RayError):
     """A task or a method raised an exception; `cause` is that exception.
 
-    `traceback_str` is the traceback of the process it happened in, reduced to the frames of the user's code.
+    `traceback_str` is the traceback in the process that ran it, reduced to the frames of user code.
     """
 
     def __init__(
@@ -68,19 +68,19 @@ class RayTaskError(RayError):
 
     @property
     def actor_id(self) -> str | None:
-        """The actor whose method it was, in hex digits."""
+        """The id in hex digits of the actor whose method it was."""
         return self._actor_id
 
     def make_dual_exception_instance(self) -> RayTaskError:
-        """An error of the same content that is an instance of the cause's class as well.
+        """Return an error with the same content that is an instance of the cause's class as well.
 
-        TypeError when there can be no such class (a class that refuses to be subclassed).
+        TypeError when no such class is possible (the cause's class refuses to be subclassed).
         """
         kind = type(self.cause)
         return _fill_dual(_new_dual(_dual_class(cast("Any", kind)), self.cause), self.cause, self._facts())
 
     def as_instanceof_cause(self) -> RayTaskError:
-        """`make_dual_exception_instance`, or this error itself when it is one already or there can be none."""
+        """Return `make_dual_exception_instance()`, or this error itself if it is one already or none is possible."""
         kind = type(self.cause)
         if issubclass(RayTaskError, kind) or isinstance(self, kind):
             return self
@@ -124,7 +124,7 @@ class RayTaskError(RayError):
 _FACTS = ("function_name", "traceback_str", "cause", "proctitle", "pid", "ip", "actor_repr", "_actor_id")
 
 
-#: Past a `__setattr__` of the cause's class.
+#: Bypasses a `__setattr__` of the cause's class.
 _set_args = BaseException.__dict__["args"].__set__
 
 
@@ -137,7 +137,7 @@ def _dual_repr(self: RayTaskError) -> str:
 
 
 def _dual_init(self: RayTaskError, *_args: object, **_kwargs: object) -> None:
-    """`_fill_dual` does the work; the cause's own constructor must not run."""
+    """Do nothing: `_fill_dual` sets the attributes, and the cause's own constructor must not run."""
 
 
 def _dual_getattr(self: RayTaskError, name: str) -> Any:
@@ -151,7 +151,7 @@ def _dual_reduce(self: RayTaskError, *_protocol: object) -> tuple[Any, ...]:
     return _restore_dual, self._facts()
 
 
-#: The class of errors by the class of their cause. Both weak: a class that cloudpickle has made in a call has what its methods capture.
+#: The error classes by the class of their cause. Both weak: a class that cloudpickle has created in a call holds what its methods capture.
 _duals: WeakKeyDictionary[type[BaseException], ref[type[RayTaskError]]] = WeakKeyDictionary()
 
 
@@ -175,25 +175,25 @@ def _new_dual_class(kind: type[BaseException]) -> type[RayTaskError]:
         "__getattr__": _dual_getattr,
         "__reduce__": _dual_reduce,
         "__reduce_ex__": _dual_reduce,
-        # The cause's class may have something else under these names, a property without a setter say.
+        # The cause's class may define something else under these names, such as a property without a setter.
         "args": BaseException.args,
         **{name: property(_fact(name)) for name in _FACTS if hasattr(kind, name)},
     }
-    # A cause that is a RayError (TaskCancelledError) must not come before RayError's other subclass.
+    # A cause that is a RayError (TaskCancelledError) must not precede RayError's other subclass.
     metaclass: Any = type(kind)
     return cast("type[RayTaskError]", metaclass(name, (RayTaskError, kind), body))
 
 
 def _new_dual(dual: type[RayTaskError], cause: BaseException) -> RayTaskError:
-    """An instance made by the builtin base of the cause's class: its own `__new__` and `__init__` know nothing of us."""
-    # Along the layout, and not the order of lookup: only so it is a `__new__` that takes this class (MemoryError's takes no other's).
+    """Create an instance by the builtin base of the cause's class, whose own `__new__` and `__init__` must not run."""
+    # Along the layout, and not the order of lookup: only that base's `__new__` accepts this class (MemoryError's accepts no other).
     # Classes made by a class statement have this flag.
     base: Any = dual
     while base.__flags__ & (1 << 9):
         base = base.__base__
     made: RayTaskError
     if base.__name__ in ("ExceptionGroup", "BaseExceptionGroup"):
-        # The members of a group are given at its birth.
+        # The members of a group can only be set by the constructor.
         made = base.__new__(dual, cause.message, cause.exceptions)  # type: ignore[attr-defined]
     else:
         made = base.__new__(dual)
@@ -205,7 +205,7 @@ def _fill_dual(dual: RayTaskError, cause: BaseException, facts: tuple[Any, ...])
         if base in (Exception, BaseException, object):
             continue
         for name, member in vars(base).items():
-            # Attributes that live in the C structure or a slot: errno, filename, code, ...
+            # Attributes in the C structure or a slot: errno, filename, code, ...
             if type(member).__name__ in ("member_descriptor", "getset_descriptor") and not name.startswith("__"):
                 try:
                     member.__set__(dual, member.__get__(cause))
@@ -237,7 +237,7 @@ class TaskCancelledError(RayError):
 
 
 class WorkerCrashedError(RayError):
-    """The worker that ran the task died. `task`, `pid`, `signal` and `exit_code` say what and how, ``None`` where it is unknown."""
+    """The worker that ran the task died. `task`, `pid`, `signal` and `exit_code` describe its death, ``None`` where unknown."""
 
     def __init__(self, task: str | None = None, pid: int | None = None, status: int | None = None, detail: str = "") -> None:
         super().__init__(task, pid, status, detail)
@@ -264,7 +264,7 @@ def split_status(status: int | None) -> tuple[int | None, int | None]:
 
 
 def describe_status(status: int | None) -> str:
-    """How a process ended, in words."""
+    """Describe how a process ended."""
     number, code = split_status(status)
     if number is not None:
         name = {known.value: known.name for known in signal.Signals}.get(number)
@@ -291,7 +291,7 @@ class TaskPlacementGroupRemoved(RayError):
 
 
 class UserCodeException(RayError):
-    """A function of the user that a library called in a task raised; `__cause__` is its exception, and what `retry_exceptions` looks at."""
+    """A user function that a library called in a task raised; `__cause__` is its exception, which `retry_exceptions` checks."""
 
 
 class PendingCallsLimitExceeded(RayError):
@@ -303,7 +303,7 @@ class ObjectRefStreamEndOfStreamError(RayError):
 
 
 class CrossLanguageError(RayError):
-    """Raised by a task in another language; there are none here."""
+    """Raised by a task in another language; never by mray."""
 
 
 # ----------------------------------------------------------------------------------------------- actors
@@ -326,10 +326,10 @@ class RayActorError(RayError):
 
 
 class ActorDiedError(RayActorError):
-    """The actor is dead and will not come back.
+    """The actor is dead and will not be restarted.
 
-    `cause` is the error of its constructor if that is what it died of. `pid`, `signal` and `exit_code` say how its process ended,
-    `class_name` what it was; ``None`` where it is unknown.
+    `cause` is the error of its constructor, if that was the reason. `pid`, `signal` and `exit_code` describe the end of its process,
+    `class_name` is its class; ``None`` where unknown.
     """
 
     BASE_ERROR_MSG = "The actor died unexpectedly before finishing this task."
@@ -369,7 +369,7 @@ class ActorDiedError(RayActorError):
         ip: str | None = None,
         name: str | None = None,
     ) -> ActorDiedError:
-        """With Ray's layout of the text: who it was, line by line, then the reason."""
+        """Create the error with Ray's layout of the text: the actor's attributes, line by line, then the reason."""
         facts = (("class_name", class_name), ("actor_id", actor_id), ("pid", pid), ("name", name), ("namespace", namespace), ("ip", ip))
         lines = [cls.BASE_ERROR_MSG, *(f"\t{key}: {value}" for key, value in facts if value), reason]
         return cls(actor_id=actor_id, error_msg="\n".join(lines), class_name=class_name, pid=pid, status=status)
@@ -380,7 +380,7 @@ class ActorDiedError(RayActorError):
 
 
 class ActorUnavailableError(RayActorError):
-    """The actor cannot be reached just now; it may come back (it is being restarted)."""
+    """The actor is temporarily unreachable; it may be restarting."""
 
     def __init__(self, error_message: str, actor_id: bytes | None) -> None:
         text = actor_id.hex() if actor_id is not None else None
@@ -430,11 +430,11 @@ class AsyncioActorExit(RayError):
 
 # ---------------------------------------------------------------------------------------------- objects
 class GetTimeoutError(RayError, TimeoutError):
-    """The value did not come in time. The ref stays good: ask again."""
+    """The value did not arrive in time. The ref stays valid."""
 
 
 class PlacementGroupUnschedulableError(TaskUnschedulableError, GetTimeoutError):
-    """The placement group can never be created on this machine. Ray waits for another one, and says at last that time is up."""
+    """The placement group can never be created on this machine. Ray waits for another machine, and finally times out."""
 
 
 class PlasmaObjectNotAvailable(RayError):
@@ -469,7 +469,7 @@ class OufOfBandObjectRefSerializationException(RayError):
 
 
 class UnserializableException(RayError):
-    """A task raised an exception that cannot be unpickled here; the text has its traceback."""
+    """A task raised an exception that cannot be unpickled here; the text includes its traceback."""
 
     def __init__(self, original_stack_trace: str) -> None:
         super().__init__(original_stack_trace)
@@ -481,7 +481,7 @@ class UnserializableException(RayError):
 
 
 class ObjectLostError(RayError):
-    """The object is gone. `object_ref_hex` names it, `detail` says how."""
+    """The object is lost. `object_ref_hex` names it, `detail` gives the reason."""
 
     _WHY = "All copies of {ref} have been lost due to node failure."
 
@@ -500,13 +500,13 @@ class ObjectLostError(RayError):
 
 
 class OwnerDiedError(ObjectLostError):
-    """The process that owned the object, the one that made the call or the `put`, has died."""
+    """The process that owned the object, because it made the call or the `put`, has died."""
 
     _WHY = "The object's owner has exited. This is the Python worker that first created the ObjectRef via `.remote()` or `ray.put()`."
 
 
 class ObjectFreedError(ObjectLostError):
-    """The object was freed by hand."""
+    """The object was freed explicitly."""
 
     _WHY = "The object was manually freed using the internal `free` call."
 
@@ -547,7 +547,7 @@ class ObjectReconstructionFailedError(ObjectLostError):
 
 # ----------------------------------------------------------------------------------------------- system
 class RaySystemError(RayError):
-    """mray itself could not do it."""
+    """An operation of mray itself failed."""
 
     def __init__(self, client_exc: object, traceback_str: str | None = None) -> None:
         super().__init__(*((client_exc,) if traceback_str is None else (client_exc, traceback_str)))
@@ -572,7 +572,7 @@ class LocalRayletDiedError(RayError):
 
 
 class RpcError(RayError):
-    """Talking to another process failed."""
+    """Communication with another process failed."""
 
     def __init__(self, message: str, rpc_code: int | None = None) -> None:
         super().__init__(message, rpc_code)
@@ -592,7 +592,7 @@ class AuthenticationError(RayError):
 
 
 class RuntimeEnvSetupError(RayError):
-    """The environment that was asked for could not be made."""
+    """The requested runtime environment could not be created."""
 
     def __init__(self, error_message: str | None = None) -> None:
         super().__init__(error_message)
@@ -603,7 +603,7 @@ class RuntimeEnvSetupError(RayError):
 
 
 class StreamingGeneratorReplayInconsistentError(RaySystemError):
-    """A generator that was started again yielded something else."""
+    """A restarted generator yielded something else."""
 
 
 class RayDirectTransportError(RaySystemError):
@@ -616,11 +616,11 @@ class RayChannelError(RaySystemError):
 
 
 class RayChannelTimeoutError(RayChannelError, TimeoutError):
-    """A compiled graph did not take an input or give an output in time."""
+    """A compiled graph did not accept an input or return an output in time."""
 
 
 class RayCgraphCapacityExceeded(RaySystemError):
-    """A compiled graph has as many executions in flight, or results unread, as it may."""
+    """A compiled graph has as many executions in flight, or unread results, as allowed."""
 
 
 #: All of them.

@@ -1,4 +1,4 @@
-"""Imported for its effect: `mray.as_ray`, with Ray's own libraries: ``ray.data``, ``ray.tune`` and their like run on mray.
+"""Importing this module has the effect of `mray.as_ray`, and makes Ray's own libraries (``ray.data``, ``ray.tune`` and others) run on mray.
 
 They are files of the installed package ``ray``, of the version whose API mray has. Before the first ``import ray``::
 

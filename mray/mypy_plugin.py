@@ -1,9 +1,9 @@
-"""A plugin for mypy: handles know the methods of their actors without `mray.method`, and calls take refs by keyword, too.
+"""A plugin for mypy: handles know the methods of their actors without `mray.method`, and calls take refs as keyword arguments, too.
 
-In the process of mypy, which a program's settings tell of it: ``plugins = ["mray.mypy_plugin"]``. Annotations have the rest, in
+Runs in mypy's process, enabled by ``plugins = ["mray.mypy_plugin"]``. The other annotations are in
 ``mray/_api/typed.pyi``. A class that `remote` decorates stays a class for mypy, with the attributes of an `ActorClass`;
-an attribute of a handle is looked for in the class of its actor; the signature of ``remote`` and ``bind`` is that of the callable, whose
-parameters take refs, or nodes of a graph, as well.
+an attribute of a handle is looked up in the class of its actor; the signature of ``remote`` and ``bind`` is that of the callable, whose
+parameters accept refs, or nodes of a graph, as well.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _METHOD = f"{_API}.typed.RemoteMethod"
 _HANDLES = (f"{_HANDLE}.", f"{_API}.typed.ActorHandle.")
 _CALLEES = {f"{_API}.typed.{name}" for name in ("Callee", "RemoteFunction", "SeveralFunction", "RemoteMethod", "SeveralMethod")}
 _COROUTINES = {"typing.Coroutine", "typing.Awaitable"}
-#: Of the metadata of a class that `remote` decorates.
+#: Key of the metadata of a class that `remote` decorates.
 _MARK = "mray"
 _OF_ACTOR_CLASSES = ("remote", "options", "bind")
 
@@ -34,7 +34,7 @@ def plugin(_version: str) -> type[Plugin]:
 
 
 class RemotePlugin(Plugin):
-    """Answers mypy's questions by the full names of what it meets."""
+    """Answers mypy's queries, by full name."""
 
     def get_class_decorator_hook_2(self, fullname: str) -> Callable[[ClassDefContext], bool] | None:
         return _mark if fullname == _REMOTE else None
@@ -72,7 +72,7 @@ class RemotePlugin(Plugin):
         return Instance(found.node, args)
 
     def _of_actor_class(self, context: AttributeContext) -> Type:
-        """An attribute of a decorated class: as of the `ActorClass` that it is in truth."""
+        """An attribute of a decorated class: that of the `ActorClass` which it is at runtime."""
         made = _made_by(context.type)
         member = getattr(context.context, "name", None)
         if made is None or member is None:
@@ -125,7 +125,7 @@ class RemotePlugin(Plugin):
         return self._taking(_NODE, callee, context.default_signature.ret_type, context.default_signature)
 
     def _taking(self, more: str, callee: CallableType, result: Type, like: CallableType) -> CallableType:
-        """The signature of `callee` with another result, each of whose parameters takes `more` of its own type as well."""
+        """The signature of `callee` with another result, where each parameter also accepts `more` of its own type."""
         taken: Sequence[Type] = [UnionType.make_union([kind, self._instance(more, kind)]) for kind in callee.arg_types]
         return callee.copy_modified(arg_types=taken, ret_type=result, fallback=like.fallback, name=like.name)
 
@@ -152,7 +152,7 @@ def _proxy(context: AnalyzeTypeContext) -> Type:
 
 
 def _made_by(kind: ProperType) -> Instance | None:
-    """The instance that a class makes."""
+    """The instance type that a class creates."""
     made = get_proper_type(kind.items[0].ret_type) if isinstance(kind, FunctionLike) else get_proper_type(getattr(kind, "item", None))
     return made if isinstance(made, Instance) else None
 
@@ -162,6 +162,6 @@ def _argument(kind: ProperType) -> ProperType | None:
 
 
 def _member(context: AttributeContext, name: str, owner: Instance) -> ProperType:
-    """The type of an attribute; mypy tells of one that is not there."""
+    """The type of an attribute; mypy reports a missing one."""
     checker = cast("Any", context.api).expr_checker
     return get_proper_type(cast("Type", checker.analyze_external_member_access(name, owner, context.context)))

@@ -1,4 +1,4 @@
-"""Where code runs: what ``ray.runtime_context`` has."""
+"""The runtime context: what ``ray.runtime_context`` has."""
 
 from __future__ import annotations
 

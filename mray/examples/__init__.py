@@ -1,19 +1,19 @@
 """Programs to read and to run: ``python -m mray.examples`` runs them all, ``python -m mray.examples.NAME`` one.
 
-Each does the same work twice, by ordinary calls (``remote`` and ``get``) and through a compiled graph, and prints both latencies: the time
-from the call until its value is there, in the driver. They use nothing but the public API, but for the GPU that is pretended where there is
-none. They are modules of the package so that an installed mray has them too.
+Each does the same work twice, by ordinary calls (``remote`` and ``get``) and through a compiled graph, and prints both latencies: the
+time from the call until its value has arrived in the driver. They use only the public API, except for the pretended GPU on machines
+without one. They are modules of the package so that an installed mray has them too.
 
 | name | what |
 |---|---|
-| `hello_world` | one actor that returns what it is given |
-| `image_pipeline` | four actors, one behind the other, over a batch of images |
-| `inference` | an executor of a model that is split over several processes; `vllm_executor` puts it under vLLM |
+| `hello_world` | one actor that returns its argument |
+| `image_pipeline` | four actors in a row, over a batch of images |
+| `inference` | an executor of a model that is split over several processes; `vllm_executor` runs vLLM on it |
 | `cluster` | a replica of a model on each machine of a Ray cluster, each with a compiled graph of mray's own |
 | `gpu_pipeline` | four stages that share one GPU, with activations that never leave it |
 | `libraries` | Ray's Data, Tune and Serve |
 
-A pretended GPU shows how those of the GPU work and says nothing about speed.
+A pretended GPU shows how the GPU examples work, and says nothing about speed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Comparison(NamedTuple):
 
 
 def measure(execute: Callable[[], object], executions: int, warmup: int = 10) -> Latency:
-    """The latency of `execute`, which returns when its value is there; the first `warmup` executions do not count."""
+    """The latency of `execute`, which returns when its value has arrived; the first `warmup` executions do not count."""
     for _ in range(warmup):
         execute()
     seconds = []
@@ -52,7 +52,7 @@ def measure(execute: Callable[[], object], executions: int, warmup: int = 10) ->
 
 
 def summarize(seconds: Sequence[float]) -> Latency:
-    """The latency of executions that took so long."""
+    """The latency of executions with these durations."""
     ordered = sorted(seconds)
     return Latency(statistics.median(ordered), ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)])
 

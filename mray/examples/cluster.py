@@ -8,9 +8,9 @@
        |                                +------------------------- next token -------------------+   or the GPU's
        +-------------------------> Replica on machine 2 ...
 
-A text is written token by token, and each token needs the one before: whatever a step through the stages costs is paid for every token.
-So the steps are a compiled graph of a session that the replica starts on its own machine, while prompts and texts, which are few, travel
-between machines by Ray. On one machine there is one session, and all of it is in that. The stages compute on the GPU if there is one.
+A text is written token by token, and each token needs the previous one, so every token pays for a step through the stages.
+Therefore the steps are a compiled graph of a session that the replica starts on its own machine, while prompts and texts, which are few,
+travel between machines by Ray. On one machine a single session runs everything. The stages compute on the GPU if the machine has one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PROMPTS = ((7, 11, 13), (2, 3, 5), (17, 19, 23), (29, 31, 37))
 
 @mray.remote
 class Stage:
-    """One part of the model: the first makes a state of a token, the last a token of a state."""
+    """One part of the model: the first turns a token into a state, the last a state into a token."""
 
     def __init__(self, number: int, device: str) -> None:
         draw = np.random.default_rng(number)
@@ -44,16 +44,16 @@ class Stage:
         self.embedding, self.weights, self.head = arrays if device == "cpu" else _on_gpu(arrays)
 
     def begin(self, token: int) -> Any:
-        """The state after this stage: an array, or a tensor of the GPU."""
+        """Return the state after this stage: an array, or a tensor of the GPU."""
         return self.forward(self.embedding[token])
 
     def forward(self, state: Any) -> Any:
-        """The same, of the state before it."""
+        """Return the state after this stage from the state before it."""
         mixed = state @ self.weights
         return mixed / abs(mixed).max()
 
     def end(self, state: Any) -> int:
-        """The next token."""
+        """Return the next token."""
         return int((self.forward(state) @ self.head).argmax())
 
 
@@ -65,10 +65,10 @@ def _on_gpu(arrays: list[Any]) -> list[Any]:
 
 @mray.remote
 class Replica:
-    """A model of one machine."""
+    """A model on one machine."""
 
     def __init__(self, device: str) -> None:
-        # On a cluster: a session of this machine's own. Where mray alone runs the program, the session that there is.
+        # On a cluster: this machine's own session. If mray alone runs the program, the session that runs already.
         mray.init(address="local", num_cpus=STAGES, ignore_reinit_error=True, logging_level="ERROR")
         gpu: dict[str, Any] = {} if device == "cpu" else {"num_gpus": 1 / STAGES}
         self.stages = [Stage.options(num_cpus=0, **gpu).remote(number, device) for number in range(STAGES)]
@@ -80,11 +80,11 @@ class Replica:
             self.graph = last.end.bind(state).experimental_compile()
 
     def write(self, prompt: tuple[int, ...], tokens: int) -> tuple[list[int], list[float]]:
-        """So many tokens that follow the prompt, and the seconds that each took."""
+        """Return `tokens` tokens that follow the prompt, and the seconds that each took."""
         return self._generate(prompt, tokens, lambda token: mray.get(self.graph.execute(token)))
 
     def write_by_calls(self, prompt: tuple[int, ...], tokens: int) -> tuple[list[int], list[float]]:
-        """The same without the graph."""
+        """Do the same without the graph."""
 
         def step(token: int) -> int:
             state: Any = self.stages[0].begin.remote(token)
@@ -108,13 +108,13 @@ class Replica:
 
 
 def start_replicas(on_cluster: bool) -> list[Any]:
-    """One on each machine."""
+    """Start one replica on each machine."""
     replicas = []
     for machine in mray.nodes():
         if not machine["Alive"]:
             continue
         gpu = machine["Resources"].get("GPU", 0) >= 1 and has_gpu()
-        # On a cluster the replica holds the GPU for the session in it; else its stages ask for it themselves.
+        # On a cluster the replica reserves the GPU for its session; else its stages request it themselves.
         place = NodeAffinitySchedulingStrategy(machine["NodeID"], soft=False)
         options: dict[str, Any] = {"num_gpus": 1} if gpu and on_cluster else {}
         replicas.append(Replica.options(scheduling_strategy=place, **options).remote("cuda" if gpu else "cpu"))
@@ -122,12 +122,12 @@ def start_replicas(on_cluster: bool) -> list[Any]:
 
 
 def has_gpu() -> bool:
-    """Whether the stages can use one: it needs torch. The machines of a cluster have the same software."""
+    """Whether the stages can use a GPU, which needs torch. The machines of a cluster have the same software."""
     return importlib.util.find_spec("torch") is not None
 
 
 def compare(tokens: int = 200, on_cluster: bool = False) -> Comparison:
-    """Have the replicas write texts both ways, which must be the same; seconds are those of a token."""
+    """Let the replicas write texts both ways, which must be the same; seconds are those of a token."""
     replicas = start_replicas(on_cluster)
 
     def write(method: str) -> tuple[list[list[int]], Latency]:

@@ -4,13 +4,13 @@
 
     number ──▶ stage 0 ══ 64 MB ══▶ stage 1 ══ 64 MB ══▶ stage 2 ══ 64 MB ══▶ stage 3 ──▶ one number
 
-Each stage is an actor, a process of its own, with a quarter of the GPU (``num_gpus=0.25`` says how many share it; mray divides neither its
-time nor its memory). In the graph a stage's output is copied once, within the GPU, and the copy is the next one's input: only where it lies
-is told, and the next stage's kernels are queued behind the event that says that it is complete. By ordinary calls the same tensors go
-through host memory.
+Each stage is an actor, in its own process, with a quarter of the GPU (``num_gpus=0.25`` says how many share it; mray divides neither its
+time nor its memory). In the graph a stage's output is copied once, within the GPU, and the copy is the next stage's input: only its
+location is sent, and the next stage's kernels are queued behind the event that marks its completion. By ordinary calls the same tensors
+go through host memory.
 
-Where there is no GPU one is pretended (`MRAY_NULL_DEVICES`): host memory whose work is done later, as a GPU's. A program of yours would use
-torch, and nothing of `VisibleGpu`.
+Without a GPU one is pretended (`MRAY_NULL_DEVICES`): host memory whose work is done later, as a GPU's. Your programs would use
+torch instead of `VisibleGpu`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class VisibleGpu:
 
 
 def has_gpu() -> bool:
-    """Whether this process sees a GPU that it can compute on, pretended or not."""
+    """Whether this process sees a GPU for computing, pretended or not."""
     devices = platform()
     if devices is None or not devices.devices:
         return False
@@ -76,7 +76,7 @@ def session_options() -> dict[str, Any]:
 
 @mray.remote(num_gpus=1 / STAGES, num_cpus=0)
 class Stage:
-    """Adds its weight to whatever comes."""
+    """Adds its weight to its input."""
 
     def __init__(self, weight: float, elements: int) -> None:
         self.gpu = VisibleGpu()
@@ -84,15 +84,15 @@ class Stage:
         self.elements = elements
 
     def begin(self, number: float) -> Any:
-        """The first stage makes the activations on the GPU."""
+        """Create the activations on the GPU, in the first stage."""
         return self.gpu.full((self.elements,), number) + self.weight
 
     def forward(self, activations: Any) -> Any:
-        """A new tensor, of which nobody waits for the values."""
+        """Return a new tensor, without waiting for its values."""
         return activations + self.weight
 
     def end(self, activations: Any) -> float:
-        """The last stage brings one number to the host, and waits for the GPU to do that."""
+        """Copy one number to the host, which waits for the GPU, in the last stage."""
         return self.gpu.last(activations + self.weight)
 
 

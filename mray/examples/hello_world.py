@@ -1,4 +1,4 @@
-"""Hello world: one actor that returns what it is given, called directly and through a compiled graph.
+"""Hello world: one actor that returns its argument, called directly and through a compiled graph.
 
 python -m mray.examples.hello_world [executions]
 """

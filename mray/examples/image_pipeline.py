@@ -3,8 +3,8 @@
     python -m mray.examples.image_pipeline [executions] [picture.ppm]
 
 The batch is made of one picture (a portrait of Grace Hopper; public domain, US Navy) and travels from actor to actor as a
-numpy array: through shared memory, without a copy on the reading side. The last stage's result is written to
-``edges.ppm`` when a picture is named.
+numpy array: through shared memory, without a copy on the reading side. If a picture is named, the last stage's result is written to
+``edges.ppm``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Augment:
         self.random = np.random.default_rng(seed)
 
     def apply(self, images: Images) -> Images:
-        """A new batch; what arrives is read-only shared memory."""
+        """Return a new batch; the argument is read-only shared memory."""
         shift = self.random.integers(-20, 20, len(images), dtype=np.int16)[:, None, None, None]
         augmented: Images = np.clip(images.astype(np.int16) + shift, 0, 255).astype(np.uint8)
         augmented[::2] = augmented[::2, :, ::-1]
@@ -41,10 +41,10 @@ class Augment:
 
 @mray.remote
 class Smooth:
-    """Turns colour into grey and blurs it a little."""
+    """Converts to grey and blurs slightly."""
 
     def apply(self, images: Images) -> Images:
-        """Weights 1 2 1 along rows and along columns."""
+        """Weight with 1 2 1 along rows and along columns."""
         grey = (images.astype(np.uint16) @ np.array([77, 150, 29], dtype=np.uint16)) >> 8
         rows = (grey[:, :-2] + 2 * grey[:, 1:-1] + grey[:, 2:]) >> 2
         smooth: Images = ((rows[:, :, :-2] + 2 * rows[:, :, 1:-1] + rows[:, :, 2:]) >> 2).astype(np.uint8)
@@ -53,10 +53,10 @@ class Smooth:
 
 @mray.remote
 class Edges:
-    """How much the brightness changes from pixel to pixel."""
+    """Computes the change of brightness from pixel to pixel."""
 
     def apply(self, images: Images) -> Images:
-        """Sum of the absolute differences in both directions, doubled and clipped."""
+        """Sum the absolute differences in both directions, doubled and clipped."""
         grey = images.astype(np.int16)
         change = np.abs(grey[:, 2:, 1:-1] - grey[:, :-2, 1:-1]) + np.abs(grey[:, 1:-1, 2:] - grey[:, 1:-1, :-2])
         edges: Images = np.clip(2 * change, 0, 255).astype(np.uint8)
@@ -68,7 +68,7 @@ class Shrink:
     """Halves the size."""
 
     def apply(self, images: Images) -> Images:
-        """The mean of each 2 by 2 block."""
+        """Average each 2 by 2 block."""
         count, height, width = images.shape
         blocks = images[:, : height // 2 * 2, : width // 2 * 2].reshape(count, height // 2, 2, width // 2, 2)
         small: Images = blocks.mean(axis=(2, 4)).astype(np.uint8)

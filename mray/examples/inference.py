@@ -1,12 +1,12 @@
-"""An executor for inference: the workers of a model that is split over several processes, driven by one.
+"""An executor for inference: drives the workers of a model that is split over several processes.
 
     python -m mray.examples.inference [steps] [workers]
 
     driver ── a step's input ──▶ rank 0, rank 1, ... of stage 0 ──▶ rank 0, rank 1, ... of stage 1 ── output of rank 0 ──▶ driver
 
-Every rank of every stage gets the step's input, a rank of a later stage also what the same rank before it has returned; one output comes
-back, that of the last stage's rank 0, and the errors of all. Steps go through a compiled graph and may be in flight; whatever else workers
-are asked goes through a second graph, whose result has a value of each. `vllm_executor` puts this under vLLM.
+Every rank of every stage gets the step's input, a rank of a later stage also the output of the same rank of the previous stage; the
+output of the last stage's rank 0 is returned, and the errors of all. Steps go through a compiled graph and may be in flight; other
+requests to workers go through a second graph, whose result has a value of each. `vllm_executor` runs vLLM on this.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ class Rank:
         self.worker = make(stage, rank)
 
     def step(self, request: Any, before: Any = None) -> Any:
-        """The worker's result of a step; `before` is that of the same rank of the stage before."""
+        """Return the worker's result of a step; `before` is that of the same rank of the previous stage."""
         return self.worker.step(request, before)
 
     def call(self, request: tuple[str, tuple[Any, ...], dict[str, Any]]) -> Any:
-        """Any other method of the worker."""
+        """Call any other method of the worker."""
         name, args, kwargs = request
         return getattr(self.worker, name)(*args, **kwargs)
 
 
 class InferenceExecutor:
-    """`stages` times `width` workers; ``make(stage, rank)`` makes one in its process, an object with ``step(request, before)``.
+    """`stages` times `width` workers; ``make(stage, rank)`` creates one in its process, an object with ``step(request, before)``.
 
-    `in_flight` steps may be on their way at once, which keeps all stages busy; `options` are those of the actors (``num_gpus=1``). A worker
-    that dies ends every wait with ActorDiedError, at once, which says how.
+    `in_flight` steps may run concurrently, which keeps all stages busy; `options` are those of the actors (``num_gpus=1``). When a
+    worker dies, every wait immediately ends with an ActorDiedError that describes the death.
     """
 
     def __init__(self, make: Callable[..., Any], width: int, stages: int = 1, *, in_flight: int = 4, **options: Any) -> None:
@@ -51,18 +51,18 @@ class InferenceExecutor:
             outputs: list[Any] = [None] * width
             for stage in self.ranks:
                 outputs = [rank.step.bind(request, before) for rank, before in zip(stage, outputs, strict=True)]
-        # The outputs of the other ranks are read by nobody; an error of theirs is the step's.
+        # The outputs of the other ranks are not read; an error of theirs is the step's.
         self._steps = outputs[0].experimental_compile(_max_inflight_executions=in_flight)
         with InputNode() as request:
             answers = [rank.call.bind(request) for stage in self.ranks for rank in stage]
         self._calls = MultiOutputNode(answers).experimental_compile()
 
     def step(self, request: Any) -> Any:
-        """Begin a step: the ref of its output."""
+        """Begin a step; returns the ref of its output."""
         return self._steps.execute(request)
 
     def call(self, method: str, *args: Any, timeout: float | None = None, **kwargs: Any) -> list[Any]:
-        """The results of a method of every worker, by stage and rank. RayChannelTimeoutError after `timeout` seconds."""
+        """Return the results of a method of every worker, by stage and rank. RayChannelTimeoutError after `timeout` seconds."""
         results: list[Any] = mray.get(self._calls.execute((method, args, kwargs)), timeout=timeout)
         return results
 
@@ -76,20 +76,20 @@ class InferenceExecutor:
 
 
 class FakeWorker:
-    """Sleeps for as long as a step of a model would take; returns which ranks a step has passed through."""
+    """Sleeps as long as a step of a model would take; returns the ranks that a step has passed."""
 
     def __init__(self, stage: int, rank: int, seconds: float = 0.0) -> None:
         self.place, self.seconds = (stage, rank), seconds
 
     def step(self, request: Any, before: Any) -> list[tuple[int, int]]:
-        """The places of the ranks that the step passed."""
+        """Return the ranks that the step has passed."""
         if self.seconds:
             time.sleep(self.seconds)
         return [*(before or ()), self.place]
 
 
 def compare(steps: int = 200, workers: int = 2) -> Comparison:
-    """A step by a call of each actor, and through the graph; of workers that compute nothing."""
+    """Measure a step by a call of each actor, and through the graph, with workers that compute nothing."""
     executor = InferenceExecutor(FakeWorker, workers, num_cpus=0)
     request = {"requests": list(range(100)), "blocks": list(range(500))}
     (ranks,) = executor.ranks

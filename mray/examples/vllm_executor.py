@@ -2,7 +2,7 @@
 
     engine of vLLM ── (method, arguments, rank that answers) ──▶ every worker ── the value of that rank, or of all ──▶ engine
 
-A request goes to all workers through one compiled graph, in place of vLLM's ring in shared memory whose readers never sleep. Tensors
+A request goes to all workers through one compiled graph, instead of vLLM's ring in shared memory, whose readers never sleep. Tensors
 between the ranks go as vLLM sends them (torch.distributed). Needs vLLM (tried with 0.33); written to be read, and to be copied.
 """
 
@@ -25,18 +25,18 @@ from mray.dag import InputNode, MultiOutputNode
 
 @mray.remote
 class VllmRank:
-    """The process of one worker of vLLM's."""
+    """The process of one vLLM worker."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self.wrapper = WorkerWrapperBase(rpc_rank=rank)
 
     def gpus(self) -> list[Any]:
-        """The GPUs that this process was given."""
+        """Return the GPUs assigned to this process."""
         return list(mray.get_gpu_ids())
 
     def call(self, request: tuple[str | bytes, tuple[Any, ...], dict[str, Any], int | None]) -> Any:
-        """A method of the worker; None unless this rank is to answer."""
+        """Call a method of the worker; returns None unless this rank is to answer."""
         method, args, kwargs, answering = request
         result = run_method(self.wrapper, method, args, kwargs)
         if answering not in (None, self.rank):
@@ -53,7 +53,7 @@ class MrayExecutor(Executor):  # type: ignore[misc]
         parallel, gpus = self.parallel_config, current_platform.is_cuda_alike()
         mray.init(ignore_reinit_error=True, logging_level="ERROR")
         world = range(parallel.world_size)
-        # A graph's actors outlive no death: vLLM restarts its engine.
+        # Actors are not restarted, since a graph ends with its actors; vLLM restarts its engine.
         self.ranks = [VllmRank.options(num_cpus=0, num_gpus=int(gpus), max_restarts=0).remote(rank) for rank in world]
         with InputNode() as request:
             answers = [rank.call.bind(request) for rank in self.ranks]
@@ -89,7 +89,7 @@ class MrayExecutor(Executor):  # type: ignore[misc]
         non_block: bool = False,
         answering: int | None = None,
     ) -> Any:
-        """The values of all ranks, or that of the one that is `answering`; with `non_block` a future of them."""
+        """Return the values of all ranks, or the value of the rank `answering`; with `non_block` a future of them."""
         called = method if isinstance(method, str) else cloudpickle.dumps(method)
         refs = self.graph.execute((called, args, kwargs or {}, answering))
 
@@ -109,7 +109,7 @@ class MrayExecutor(Executor):  # type: ignore[misc]
         return self.collective_rpc("take_draft_token_ids", answering=self.answering)
 
     def check_health(self) -> None:
-        """An error if a worker has died: which one, and how."""
+        """Raise an error that describes the death of a worker, if one has died."""
         self.collective_rpc("check_health", timeout=10)
 
     def shutdown(self) -> None:
@@ -124,7 +124,7 @@ class MrayExecutor(Executor):  # type: ignore[misc]
 
 
 class _Later(Future[Any]):
-    """A future whose value is taken by the thread that asks for it."""
+    """A future whose value is fetched by the thread that asks for it."""
 
     def __init__(self, take: Callable[..., Any]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
 """Programs that use Ray's own libraries: ``mray run --libraries -m mray.examples.libraries.data``.
 
-They say ``import ray`` and nothing of mray, and run on Ray as they are.
+They import only ``ray``, and run on Ray unchanged.
 """

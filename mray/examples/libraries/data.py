@@ -1,4 +1,4 @@
-"""Ray Data: read, transform, group, zip and write a small table, and say what came out as JSON."""
+"""Ray Data: read, transform, group, zip and write a small table; prints the results as JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import ray.data
 
 
 class Scale:
-    """A transformation with state: an actor pool runs it."""
+    """A stateful transformation, run by an actor pool."""
 
     def __init__(self, factor: int) -> None:
         self.factor = factor
@@ -21,7 +21,7 @@ class Scale:
 
 
 def main() -> dict[str, Any]:
-    """Do all of it; the results by name."""
+    """Run all of it; returns the results by name."""
     ray.data.DataContext.get_current().enable_progress_bars = False
     numbers = ray.data.range(1000)
     squares = numbers.map_batches(lambda batch: {**batch, "square": batch["id"] ** 2})

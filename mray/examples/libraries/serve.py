@@ -1,4 +1,4 @@
-"""Ray Serve: two replicas that answer in batches, by handle and over HTTP, a composition, a streamed answer; says what came as JSON."""
+"""Ray Serve: two replicas that answer in batches, by handle and over HTTP, a composition, a streamed answer; prints the results as JSON."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ class Doubler:
 
     @serve.batch(max_batch_size=8, batch_wait_timeout_s=0.05)
     async def double(self, numbers: list[int]) -> list[tuple[int, int]]:
-        """Twice each number, and how many there were."""
+        """Return twice each number, and the size of the batch."""
         return [(2 * number, len(numbers)) for number in numbers]
 
 
 @serve.deployment
 class Front:
-    """Answers requests with the help of the doubler."""
+    """Answers requests by means of the doubler."""
 
     def __init__(self, doubler: Any) -> None:
         self.doubler = doubler
 
     async def __call__(self, request: Request) -> Any:
-        """``?number=`` doubled, or ``?count=`` lines, one after the other."""
+        """Answer with ``?number=`` doubled, or with ``?count=`` lines, streamed."""
         if "count" in request.query_params:
             return StreamingResponse(self.lines(int(request.query_params["count"])), media_type="text/plain")
         doubled, _together = await self.doubler.double.remote(int(request.query_params["number"]))
         return {"doubled": doubled}
 
     async def lines(self, count: int) -> AsyncIterator[str]:
-        """Numbered lines."""
+        """Yield numbered lines."""
         for number in range(count):
             yield f"line {number}\n"
 
 
 def fetch(query: str) -> str:
-    """The answer of the server."""
+    """Return the server's answer."""
     with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/?{query}", timeout=60) as answer:
         return str(answer.read().decode())
 
 
 def main() -> dict[str, Any]:
-    """Do all of it; the results by name."""
+    """Run all of it; returns the results by name."""
     serve.start(http_options={"port": PORT})
     serve.run(Front.bind(Doubler.bind()))
     doubler = serve.get_deployment_handle("Doubler", "default")

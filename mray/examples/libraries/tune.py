@@ -1,4 +1,4 @@
-"""Ray Tune: a grid, an early stop by ASHA, a trial that dies and goes on from its checkpoint; says what came out as JSON."""
+"""Ray Tune: a grid, early stopping by ASHA, a trial that dies and continues from its checkpoint; prints the results as JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def climb(config: dict[str, Any]) -> None:
 
 
 def die_once(config: dict[str, Any]) -> None:
-    """Count to five with a checkpoint for each number; the process ends at three, the first time."""
+    """Count to five with a checkpoint for each number; the process exits at three, the first time."""
     checkpoint = tune.get_checkpoint()
     begun = 0
     if checkpoint is not None:
@@ -35,7 +35,7 @@ def die_once(config: dict[str, Any]) -> None:
 
 
 def main(folder: str) -> dict[str, Any]:
-    """Do all of it, with results in a folder."""
+    """Run all of it, with results in a folder."""
     best = tune.TuneConfig(metric="score", mode="max")
     grid = tune.Tuner(
         climb,
