@@ -489,11 +489,11 @@ def _map_of(pid: int, fd: int, inode: int, key: str, ask: Ask | None) -> Borrowe
     try:
         descriptor = open_origin(pid, fd, inode, ask)
     except (FileNotFoundError, PermissionError, ConnectionError) as error:
-        raise WriterGoneError(errno.ENOENT, f"process {pid}, which passed this value on, is gone", key) from error
+        raise WriterGoneError(errno.ENOENT, f"process {pid}, which passed this value on, has exited", key) from error
     except OSError as error:
         raise exhausted(error, f"A value of process {pid} could not be mapped.") from error
     if descriptor.inode != inode:
-        raise WriterGoneError(errno.ENOENT, f"process {pid}, which passed this value on, is gone", key)
+        raise WriterGoneError(errno.ENOENT, f"process {pid}, which passed this value on, has exited", key)
     return Borrowed(inode, descriptor.named, Mapped.of(descriptor.fd, descriptor.size, key, descriptor))
 
 

@@ -231,7 +231,7 @@ class _LackLoader(Loader):
         raise NotInMrayImportError(spec.name, self._reason)
 
     def exec_module(self, module: ModuleType) -> None:
-        raise AssertionError("create_module raises")
+        """Never called: `create_module` raises."""
 
 
 class FacadeFinder(MetaPathFinder):

@@ -109,19 +109,19 @@ def register_tensor_transport(
 # ------------------------------------------------------------------------------------- what one host has no use for
 def register_nixl_memory(tensor: Any) -> NoReturn:
     """Ray's registration of memory for RDMA: not available."""
-    raise NotImplementedError(f"register_nixl_memory: {NO_NIXL}")
+    raise NotImplementedError(f"register_nixl_memory() is not available: {NO_NIXL}")
 
 
 def deregister_nixl_memory(tensor: Any) -> NoReturn:
     """Undo `register_nixl_memory`: not available."""
-    raise NotImplementedError(f"deregister_nixl_memory: {NO_NIXL}")
+    raise NotImplementedError(f"deregister_nixl_memory() is not available: {NO_NIXL}")
 
 
 def register_nixl_memory_pool(size: int, device: Any) -> NoReturn:
     """Ray's pool of memory for RDMA: not available."""
-    raise NotImplementedError(f"register_nixl_memory_pool: {NO_NIXL}")
+    raise NotImplementedError(f"register_nixl_memory_pool() is not available: {NO_NIXL}")
 
 
 def set_nixl_cuda_stream(stream: Any) -> NoReturn:
     """Ray's stream to wait for before RDMA: not available."""
-    raise NotImplementedError(f"set_nixl_cuda_stream: {NO_NIXL}")
+    raise NotImplementedError(f"set_nixl_cuda_stream() is not available: {NO_NIXL}")

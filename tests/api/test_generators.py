@@ -363,7 +363,13 @@ def test_a_yield_may_be_of_several_items(ray_session):
 
     assert values_of(ray, pairs.remote((1, 2), [3, 4])) == [1, 2, 3, 4]
     assert values_of(ray, pairs.remote((1, 2), (3, 4, 5))) == [1, 2, ValueError]
-    assert values_of(ray, pairs.remote(7)) == [ValueError]
+    for wrong, text in (
+        ((1, 2, 3), "Streaming generator task yielded 3 objects, but _num_objects_per_yield=2"),
+        (7, "Streaming generator tasks with _num_objects_per_yield=2 must yield a tuple or list of length 2"),
+    ):
+        (failure,) = pairs.remote(wrong)
+        with pytest.raises(ValueError, match=text):
+            ray.get(failure)
     with pytest.raises(ValueError, match="cannot be overridden per task call"):
         pairs.options(_num_objects_per_yield=1).remote()
     with pytest.raises(ValueError, match="must be set to a positive integer"):

@@ -338,7 +338,7 @@ def test_one_profile_at_a_time_and_none_of_a_graph_that_has_ended(ray_session, w
     graph = compiled(root)
     with graph.profile() as profile, pytest.raises(ValueError, match="is being profiled already"):
         graph.profile().start()
-    with pytest.raises(ValueError, match="has ended"):
+    with pytest.raises(ValueError, match="This profile has ended; make another one"):
         profile.start()
     with pytest.raises(ValueError, match="keeps 1 span"):
         graph.profile(limit=0)

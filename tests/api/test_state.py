@@ -230,7 +230,7 @@ def test_get_of_an_unknown_id_is_none_and_of_no_id_an_error(session: ModuleType,
     exceptions = importlib.import_module(f"{engine}.util.state.exception")
     assert state.get_actor("0" * 32) is None
     assert not state.get_objects("0" * 56)
-    with pytest.raises(exceptions.RayStateApiException, match="'0' is no id of" if engine == "mray" else ""):
+    with pytest.raises(exceptions.RayStateApiException, match="'0' cannot be the id of one of the actors" if engine == "mray" else ""):
         state.get_actor("0")
     with pytest.raises(exceptions.RayStateApiException, match="needs to have length 24"):
         state.get_task("00")

@@ -1017,10 +1017,10 @@ def test_an_engine_names_itself_and_what_it_lacks(backend: NotingBackend, verb: 
     [
         (lambda: mray.java_function("A", "f"), r"java_function\(\) needs workers in Java; mray's are Python"),
         (lambda: mray.java_actor_class("A"), r"java_actor_class\(\) needs workers in Java; mray's are Python"),
-        (lambda: rdt.register_nixl_memory(None), "^register_nixl_memory: .*NIXL"),
-        (lambda: rdt.deregister_nixl_memory(None), "^deregister_nixl_memory: .*NIXL"),
-        (lambda: rdt.register_nixl_memory_pool(1, None), "^register_nixl_memory_pool: .*NIXL"),
-        (lambda: rdt.set_nixl_cuda_stream(None), "^set_nixl_cuda_stream: .*NIXL"),
+        (lambda: rdt.register_nixl_memory(None), r"^register_nixl_memory\(\) is not available: .*NIXL"),
+        (lambda: rdt.deregister_nixl_memory(None), r"^deregister_nixl_memory\(\) is not available: .*NIXL"),
+        (lambda: rdt.register_nixl_memory_pool(1, None), r"^register_nixl_memory_pool\(\) is not available: .*NIXL"),
+        (lambda: rdt.set_nixl_cuda_stream(None), r"^set_nixl_cuda_stream\(\) is not available: .*NIXL"),
     ],
 )
 def test_a_verb_that_mray_has_no_use_for_says_why(call: Callable[[], Any], text: str) -> None:

@@ -117,7 +117,7 @@ def test_a_filter_is_column_predicate_value(text: str, expected: tuple[str, str,
 
 @pytest.mark.parametrize("text", ["state", "=ALIVE", "!=ALIVE", ""])
 def test_what_is_no_filter_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="expected COLUMN=VALUE"):
+    with pytest.raises(ValueError, match="--filter .*: expected COLUMN=VALUE or COLUMN!=VALUE"):
         split_filter(text)
 
 
@@ -455,3 +455,25 @@ def test_every_command_says_in_a_line_what_it_does() -> None:
     summaries = [cli.load(name).SUMMARY for name in cli.names()]
     assert all(0 < len(summary) < 90 and "\n" not in summary for summary in summaries)
     assert len(set(summaries)) == len(summaries)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["start", "--labels", "zone"], "expected key=value,key=value"),
+        (["start", "--resources", "{"], "expected a JSON object: Expecting property name"),
+        (["start", "--resources", "[1]"], "expected a JSON object"),
+        (["docs", "--output", "pages.html"], "--output is for --web"),
+        (["top", "--once", "--interval", "0"], "--interval must be more than 0"),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, list) else "",
+)
+def test_the_error_of_a_wrong_option_says_what_is_expected(words: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    if words[0] == "top":
+        pytest.importorskip("rich")
+    try:
+        status: Any = cli.main(words)
+    except SystemExit as ended:
+        status = ended.code
+    assert status == 2
+    assert text in capsys.readouterr().err

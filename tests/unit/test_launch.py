@@ -87,3 +87,16 @@ def test_what_is_not_there_is_named(tmp_path):
         wrapper_of({"nsight": 7}, str(tmp_path))
     with pytest.raises(TypeError, match="profiler"):
         wrapper_of({"profiler": [1]}, str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("environment", "kind", "text"),
+    [
+        ({"nsight": "default", "profiler": ["x"]}, RuntimeEnvSetupError, "A worker runs under one profiler: runtime_env has 'nsight' and"),
+        ({"nsight": 3}, TypeError, r"runtime_env\['nsight'\] must be 'default' or a dict of options of `nsys profile`, got <class 'int'>"),
+    ],
+    ids=["both", "type"],
+)
+def test_a_wrong_profiler_is_refused(environment, kind, text, tmp_path):
+    with pytest.raises(kind, match=text):
+        wrapper_of(environment, str(tmp_path))

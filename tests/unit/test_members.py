@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from mray._common import messages as m
+from mray._ipc.connection import ProtocolViolationError
 from mray._ipc.reactor import Reactor
 from mray._ipc.table import BYTES, DOZING, HIGHEST, LENT, ROW_WORDS, ROWS, SPILLED_EVER, STATE, SessionTable
+from mray._runtime.node import snapshot
 from mray._runtime.node.introducer import Introducer
 from mray._runtime.node.members import Members
 from mray._runtime.node.node import Node
@@ -95,3 +97,10 @@ def test_a_driver_that_finds_no_row_leaves_nothing_with_the_node(members, monkey
     assert (told[0][0], "table" in told[0][2]) == (m.REFUSED, True)
     assert set(os.listdir("/proc/self/fd")) == before
     reactor.close()
+
+
+def test_an_observer_sends_queries_only_and_of_what_there_is():
+    with pytest.raises(ProtocolViolationError, match="an observer cannot ask for 'secrets'"):
+        snapshot.answer(NOBODY, "secrets")
+    with pytest.raises(ProtocolViolationError, match="an observer may only send queries"):
+        Node._look_on(NOBODY, NOBODY, m.DONE)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from mray._graph.compiler.compile import plan_graph
 from mray._graph.plan import Graph, Source, Transfer
 from mray._picture.dot_form import dot
 from mray._picture.figure import Box, Edge, Figure, owner_colors
+from mray._picture.graphviz import picture
 from mray._picture.mermaid import mermaid
 from mray._picture.picture_measures import in_bytes, in_seconds, measures_of
 from mray._picture.plan_figure import plan_figure
@@ -260,3 +263,12 @@ def test_boxes_that_repeat_each_other_are_one_with_their_number() -> None:
 
 def test_boxes_of_different_actors_are_not_taken_together() -> None:
     assert len(parts(svg(fan(40)), "call")) == 40
+
+
+def test_the_error_of_graphviz_has_its_status_and_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "dot"
+    program.write_text("#!/bin/sh\necho out of ink >&2; exit 3\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(RuntimeError, match="`dot -Tpng` failed with exit status 3: out of ink"):
+        picture("digraph {}", "png")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Iterator
 
 import pytest
 
 from mray._ipc import layout as at
 from mray._ipc.layout import RingLayout, entries_for
-from mray._ipc.ring import STAYS, RingReader, RingWriter
+from mray._ipc.ring import STAYS, DamagedError, RingReader, RingWriter
 from mray._ipc.segment import Segment
+from mray._ipc.slots import PLACE, SlotReader, WriterGoneError
 
 
 @pytest.fixture
@@ -90,3 +93,37 @@ def test_no_two_writers_share_a_line(layout: RingLayout) -> None:
     assert len(set(starts)) == len(starts)
     assert layout.released(layout.readers - 1) * at.WORD + layout.slots * at.WORD <= layout.entry(0)
     assert layout.entry(layout.entries) <= layout.size
+
+
+@pytest.fixture
+def slots(segment: Segment) -> Iterator[tuple[SlotReader, Segment]]:
+    prefix = f"/mray-test-slots-{os.getpid()}-"
+    slot = Segment.create(f"{prefix}1.7", 4096)
+    reader = SlotReader(prefix, segment.words(), 16, 4)
+    yield reader, slot
+    reader.close()
+    slot.unlink()
+    slot.close()
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        (b"short", f"5 bytes say where a value lies, instead of {PLACE.size}"),
+        (PLACE.pack(4, 7, 1, 100), "a value lies in slot 4 of a ring that has 4"),
+        (PLACE.pack(1, 7, 1, 1 << 20), "a value of 1048576 bytes lies in a slot of 4096"),
+    ],
+    ids=["size", "slot", "length"],
+)
+def test_a_place_where_no_value_can_lie_is_damage(slots: tuple[SlotReader, Segment], place: bytes, text: str) -> None:
+    reader, _slot = slots
+    with pytest.raises(DamagedError, match=text):
+        reader.open(place)
+
+
+def test_the_error_of_a_value_names_the_process_that_has_exited(slots: tuple[SlotReader, Segment], child: subprocess.Popen[bytes]) -> None:
+    reader, _slot = slots
+    child.kill()
+    child.wait()
+    with pytest.raises(WriterGoneError, match=f"process {child.pid}, which passed this value on, has exited"):
+        reader.borrow(0, 1, [("a value", child.pid, 3, 1)], False)

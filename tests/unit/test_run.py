@@ -97,6 +97,8 @@ def test_an_interrupted_program_dies_of_the_signal(programs: Path) -> None:
         (["-m", "nothing_of_that_name"], 1, "No module named nothing_of_that_name"),
         (["-m", "broken"], 1, "nothing_of_that_name"),
         (["link"], 1, "can't find '__main__' module"),
+        (["-m", "beside.inside"], 1, "Error while finding module specification for 'beside.inside'"),
+        (["-m", "itertools"], 1, "No code object available for itertools"),
         (["-m"], 2, "-m needs an argument"),
         (["-c"], 2, "-c needs an argument"),
         (["--unknown"], 2, "no option --unknown"),

@@ -93,3 +93,16 @@ def test_the_end_of_a_process_is_raised_again_where_it_is_caught(run_token: RunT
     run_token.throw(thread, ProcessEnded(), final=True)
     run_token.wait_until(lambda: thread.ended, None)
     assert raised == 3
+
+
+def test_a_callback_between_two_steps_cannot_wait(run_token: RunToken) -> None:
+    told: list[str] = []
+
+    def waits() -> None:
+        with pytest.raises(RuntimeError) as caught:
+            run_token.wait_until(lambda: False, 1.0)
+        told.append(str(caught.value))
+
+    run_token.call_soon(waits)
+    run_token.wait_until(lambda: told, None)
+    assert told == ["a callback that runs between two threads' steps cannot wait"]

@@ -527,3 +527,8 @@ def test_the_state_of_what_answers_for_its_attributes_is_put_back_as_it_was():
     assert arrived.held == 1
     assert arrived.kept == [arrived]
     assert round_trip(Mapping(a=1, asked=Asked()))["a"] == 1
+
+
+def test_a_form_that_no_value_has_is_refused():
+    with pytest.raises(ValueError, match="no value has form 77"):
+        deserialize(77, b"")

@@ -103,6 +103,9 @@ class Stage:
     def drop(self) -> None:
         self.follow(self.stream.dropped())
 
+    def promise(self) -> None:
+        self.stream.promised([Promised(), Promised()])
+
     def values(self) -> list[Any]:
         return [item.value if isinstance(item, Promised) else item for item in self.read]
 
@@ -231,6 +234,7 @@ def test_a_producer_that_begins_after_the_drop_is_stopped() -> None:
         (["arrive 1"], "Item 1 came while the stream of task 01010101 was at item 0."),
         (["end", "arrive 0"], "Item 0 came while the stream of task 01010101 was over after 0."),
         (["end", "end"], "The end came while the stream of task 01010101 was over after 0."),
+        (["end", "promise"], "A promise of 2 items came while the stream of task 01010101 was over after 0."),
         (["drop", "drop"], "The end of the reader came while the stream of task 01010101 was dropped."),
     ],
 )

@@ -6,6 +6,7 @@ import contextlib
 import marshal
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -59,3 +60,26 @@ def test_the_reaping_of_a_process_that_is_no_child_is_answered_by_an_errno(drive
     assert template.serve(never) == 0
     done, ok, _number = decode_message(driver.recv(PACKET))
     assert (done, ok) == (DONE, False)
+
+
+def test_the_driver_is_told_of_a_template_that_exits_as_it_is_asked() -> None:
+    class Asked:
+        """The template's end, which a thread reads once and then closes."""
+
+        def begin(self, descriptors: dict[int, int]) -> int:
+            theirs = socket.socket(fileno=os.dup(descriptors[template.TEMPLATE_DRIVER]))
+
+            def exit_at_the_first_message() -> None:
+                with theirs:
+                    theirs.recv(PACKET)
+
+            self.thread = threading.Thread(target=exit_at_the_first_message)
+            self.thread.start()
+            return os.getpid()
+
+    asked = Asked()
+    running = template._Running(asked.begin)
+    with pytest.raises(OSError, match="the template is dead"):
+        running.fork("/tmp", {}, ())
+    asked.thread.join()
+    running._channel.close()

@@ -457,7 +457,7 @@ def test_a_page_shows_every_slice_of_its_window_and_fetches_nothing() -> None:
     assert len(json.loads(facts)["slices"]) == 6
     assert not re.findall(r"(?:src|href)=|https?://", text)
     assert picture.timeline_page(recordings(), begin=0.0, seconds=6e-6)[1] == 2
-    with pytest.raises(ValueError, match="nothing happened"):
+    with pytest.raises(ValueError, match="nothing happened in this window"):
         picture.timeline_page(recordings(), begin=1.0, seconds=1.0)
     with pytest.raises(ValueError, match="no spans"):
         picture.timeline_page([])

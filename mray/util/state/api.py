@@ -311,7 +311,7 @@ def get_records(record: type[_Record], key: str, address: str | None = None, tim
         try:
             form.from_hex(key)
         except ValueError as error:
-            raise RayStateApiException(f"{key!r} is no id of {record.WORDS[1]}: {error}") from None
+            raise RayStateApiException(f"{key!r} cannot be the id of one of the {record.WORDS[1]}: {error}") from None
     view = look(address, timeout)
     found = [each for each in view.records(record) if each[record.KEY] == key]
     if not found:
