@@ -1,9 +1,9 @@
 """`Graphs`: a process's access to its compiled graphs, whose host is created on demand.
 
-In a driver or a worker; entered by the reading thread (a driver's request) or by any thread of user code that compiles a graph.
+In a driver or a worker; entered by the reading thread (a driver's request) or by any thread that compiles a graph.
 
-The graph modules are a quarter of what a worker imports, and most sessions run no graph. So the zygote imports them for all workers only
-if the driver's program has imported them before `init`, or if other drivers may join the session later
+Most sessions run no graph, and its modules are a quarter of what a worker imports. So the zygote imports them for all workers only if
+the driver's program has imported them before `init`, or if other drivers may join the session later
 (`mray._runtime.session.session.choose_options`). Otherwise a worker imports them at the first request for a graph.
 """
 

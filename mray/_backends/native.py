@@ -550,7 +550,6 @@ class NativeBackend(PlacementCalls, Backend):
         return None
 
     def _look_up(self, name: str, namespace: str) -> dict[str, Any] | None:
-        """The attributes of the actor with this name."""
         # First notify the node of dropped handles: the last one frees the name.
         self.client.reactor.run_deferred()
         try:

@@ -95,7 +95,6 @@ class PlacementCalls:
 
 
 def _group_error(error: BaseException) -> BaseException:
-    """The exception for a refusal of the node."""
     text = str(getattr(error, "client_exc", ""))
     if m.GROUP_REMOVED in text:
         return TaskPlacementGroupRemoved()

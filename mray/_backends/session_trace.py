@@ -2,9 +2,9 @@
 
     observer ──section "trace"──▶ driver, workers (their reading threads answer while their main threads compute)
 
-In the driver (`mray.timeline`), or in an observer of the session (``mray timeline``). Every worker always remembers its latest calls, at
-the cost of two clock readings and a tuple each. The parts of calls, and the operations of graphs, exist for the time in which a graph
-was profiled (`mray._graph.watch.profile`). A worker that leaves in order sends the node its latest calls; those of a dead one are lost.
+In the driver (`mray.timeline`), or in an observer (``mray timeline``). Every worker remembers its latest calls, with two clock readings
+and a tuple each. Parts of calls and operations of graphs exist only for times in which a graph was profiled
+(`mray._graph.watch.profile`). A worker that leaves in order sends the node its latest calls; those of a dead one are lost.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
     any thread: callback ──▶ `call_in` ──▶ the loop's thread ──▶ future of the coroutine that waits
 
-A condition to wait for is a `Waitable`, or one of many by its key (`then(key, callback)`). A coroutine awaits `called(then)`; a closed
-loop is not called, since no coroutine waits in it.
+A condition to wait for is a `Waitable`, or one of many by its key (`then(key, callback)`). A coroutine awaits `called(then)`.
 
 asyncio is imported only by callers that await, and so have it loaded: `import mray` must stay cheap.
 """

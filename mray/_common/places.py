@@ -127,7 +127,6 @@ def place_of(innermost: FrameType | None, is_locked: bool = False, most: int = -
 
 
 def _is_asleep(innermost: FrameType) -> bool:
-    """Whether mray sleeps, also inside a library function."""
     frame: FrameType | None = innermost
     while frame is not None and (kind := counts_as(frame)) != USERS:
         if kind == OWN:

@@ -243,7 +243,6 @@ class SocketConnection(Connection):
         self._offered: RingPair | None = None
         #: The beginning of an incomplete frame.
         self._partial = bytearray()
-        #: Successful reads so far.
         self.reads = 0
         #: Whether the owner does not know the peer yet (see `mray._ipc.frames`).
         self.is_unknown = False
@@ -352,7 +351,6 @@ class SocketConnection(Connection):
         self._reactor.closed_descriptors.found(error)
 
     def _next_chunk(self) -> bytes | memoryview:
-        """Dequeue what is offered to the kernel next."""
         out = self._out
         if self._out_bytes <= _SEND_BYTES:
             chunk = b"".join(out)
@@ -450,7 +448,6 @@ class SocketConnection(Connection):
         return ring is not None and not ring.was_used()
 
     def _last_by_socket(self, message: Message) -> None:
-        """Send a message through the socket, not the ring."""
         self._out.append(encode(message))
         self._out_bytes += len(self._out[-1])
         if not self._want_write:

@@ -182,7 +182,6 @@ class InterruptGuard:
 
     # ------------------------------------------------------------------------------------ calls of a worker
     def raise_late(self) -> None:
-        """Raise `late`, since a user call begins."""
         error, self.late = self.late, None
         try:
             assert error is not None
@@ -237,7 +236,6 @@ class InterruptGuard:
             self.late = error
 
     def _run_due(self, frame: FrameType | None) -> None:
-        """Run the handlers that are due, until one raises."""
         self._release()
         # Each once: a signal may arrive again as fast as its handler runs.
         for number in tuple(self._pending):

@@ -64,7 +64,6 @@ class PidFd:
             signal.pidfd_send_signal(self.fd, number)
 
     def close(self) -> None:
-        """Close the descriptor. Idempotent."""
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)

@@ -137,7 +137,6 @@ class Reactor:
         self._acceptors: list[Acceptor] = []
 
     def join_table(self, table: SessionTable, row: int) -> None:
-        """Publish in this row of the table whether the process sleeps."""
         self.table = table
         self.row = row
         self._state_index = row * ROW_WORDS + STATE
@@ -181,7 +180,6 @@ class Reactor:
             self._epoll.modify(fd, _READ_WRITE if wanted else _READ)
 
     def register(self, sock: socket.socket, on_message: MessageCallback, on_hangup: HangupCallback) -> SocketConnection:
-        """Create a connection of a connected socket and read it."""
         connection = SocketConnection(sock, self, on_message, on_hangup)
         buffer = self._buffer
 
@@ -205,7 +203,6 @@ class Reactor:
             idle[0].retire_ring()
 
     def watch_ring(self, connection: SocketConnection) -> None:
-        """Poll the rings of a connection. Idempotent."""
         if connection not in self._rings:
             self._rings = (*self._rings, connection)
 
@@ -504,7 +501,6 @@ class Reactor:
 
     @dispatches
     def _look_for(self, predicate: Predicate) -> bool:
-        """Poll the rings, and the kernel now and then; returns whether the predicate holds."""
         rings = self._rings
         for connection in rings:
             self._unasked += 1
@@ -545,7 +541,6 @@ class Reactor:
         return any(waiter.predicate() for waiter in tuple(self._waiters))
 
     def _run_once_and_notify(self, timeout: float | None) -> None:
-        """Run one iteration, then wake the waiters whose predicates hold."""
         self.run_once(timeout)
         if self._waiters:
             self._notify()
@@ -642,7 +637,6 @@ class Reactor:
                 self._release_reading()
 
     def _read_in_background(self, timeout: float | None) -> None:
-        """Read until a thread waits, or the process becomes active again."""
         seen = self.activity
         while not self.closed and not self._waiters and self.closed_descriptors.error is None:
             self.asleep = timeout != 0

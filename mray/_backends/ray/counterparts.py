@@ -45,7 +45,6 @@ class Counterpart:
         return call
 
     def _rays(self, value: Any) -> Any:
-        """Ray's object for one of mray's."""
         if isinstance(value, (ActorHandle, ObjectRef)):
             return rays_own(value)
         if isinstance(value, Enum) and type(value).__module__.startswith("mray."):

@@ -101,7 +101,6 @@ class Translation:
         return args, {name: self._value(each) if isinstance(each, ObjectRef) else each for name, each in kwargs.items()}
 
     def _changed(self, value: Any) -> Any:
-        """The value, with Ray's nodes instead of mray's."""
         scanner = ObjectScanner(DAGNode)
         return scanner.replace_nodes({node: self._made[node] for node in scanner.find_nodes(value)})
 

@@ -29,7 +29,6 @@ _OURS = re.compile(
 )
 #: The prefix of a line in an exception group.
 _BARS = re.compile(r"(?: *\| )?")
-#: A frame's location.
 _FRAME = re.compile(r'File "[^"]*", line \d+, in (\S+)')
 #: Lines that begin a stack. Ray removes its own frames by two lines each, and so may leave a line of a hidden frame below them.
 _ABOVE_FRAMES = re.compile(r"Traceback \(most recent call last\):$|^ray::.*\(pid=")
@@ -86,7 +85,6 @@ def plain(text: str) -> str:
 
 
 def _alike(kind: type[Exception], error: Any) -> Exception:
-    """An exception with only a text."""
     return kind(plain(str(error.args[0])) if len(error.args) == 1 else plain(str(error)))
 
 

@@ -1,8 +1,7 @@
 """Callbacks, timers and waits: the part of the backend that calls back.
 
-In driver and workers. Ray calls back in a thread of its own that must not block; callbacks are queued for a thread here instead, where
-they may get, submit and wait. Ray does not report the death of an actor without a pending call, so watched actors are polled. (A pending
-call fails immediately.)
+In driver and workers. Ray calls back in a thread that must not block, so callbacks are queued for a thread here, where they may get,
+submit and wait. Ray does not report the death of an actor without a pending call, so watched actors are polled.
 """
 
 from __future__ import annotations
@@ -151,7 +150,6 @@ class WaitCalls:
             self.wake()
 
     def _look(self) -> None:
-        """Call back for watched actors that are dead."""
         if not ray.is_initialized():
             return
         for actor in list(self._watched):

@@ -108,7 +108,6 @@ class Allocation:
         return pendings
 
     def _open(self, pendings: Sequence[Pending]) -> None:
-        """Open this process's endpoints once all actors have answered; raises what an actor raised."""
         assert self._segment is not None
         for pending in pendings:
             pending.result()
@@ -189,7 +188,6 @@ class Allocation:
         self._copiers.discard(process)
 
     def end_workers(self) -> None:
-        """Release the workers of the graph's functions. Idempotent."""
         # They are actors, and these are their only handles.
         self._workers.clear()
 

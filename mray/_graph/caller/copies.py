@@ -111,7 +111,6 @@ class GraphCopy:
     def __init__(self, host: GraphHost, handle: GraphHandle) -> None:
         self._host = host
         self._handle = handle
-        #: The copy, once created; it may have ended since.
         self._copy: CompiledGraph | None = None
         self._making = threading.Lock()
         #: Why no copy may exist any more.

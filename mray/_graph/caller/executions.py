@@ -398,7 +398,6 @@ class Executions:
         return self.state is TORN_DOWN
 
     def put_probes(self, execute: Probe, results: Probe) -> None:
-        """Put probes around writing the input and reading results, unless the graph has stopped."""
         plan = self._plan
         inputs = {channel.index: channel for channel in plan.channels_of(INPUT)}
         outputs = [_channel_to_caller(plan, source) for source in plan.graph.results]
@@ -435,7 +434,6 @@ class Executions:
             self._lock.acquire()
 
     def wait_until(self, predicate: Callable[[], Any], deadline: float | None) -> bool:
-        """Wait like `fetch`; returns the predicate's last value."""
         if (
             self._lone_read is None  # (`fetch` has spun for a single result)
             and not self.runs_here

@@ -2,10 +2,9 @@
 
     actor: publish, ring ───▶ doorbells of this process ───▶ epoll of the watcher ───▶ selector of the loop ───▶ look, wake the coroutine
 
-A `LoopWatcher` watches the doorbells of its process from inside the loop's own selector, so that a result wakes the loop and no other
-thread. While no coroutine waits, the loop is not woken. Before it sleeps, the loop polls for some microseconds (`mray._ipc.spin`).
-
-All other events of this process (deaths, results that another thread has read) come from the thread that reads its sockets.
+A `LoopWatcher` watches the doorbells of its process from inside the loop's own selector, while a coroutine waits, so that a result wakes
+the loop and no other thread. Before it sleeps, the loop polls for some microseconds (`mray._ipc.spin`). All other events of this process
+(deaths, results that another thread has read) come from the thread that reads its sockets.
 """
 
 from __future__ import annotations
@@ -46,7 +45,6 @@ class LoopWatcher:
         self._watches = False
         self._attends = False
         self._spin = LoopSpin(lambda: len(self._awaited), self._look, self._attend)
-        #: The futures of waiting coroutines.
         self._waiting: set[Any] = set()
         #: Cancels the callback of `_wake`.
         self._cancel: Cancel = nothing
@@ -90,7 +88,6 @@ class LoopWatcher:
 
     # ------------------------------------------------------------------------------------ looking
     def _look(self) -> None:
-        """Read the results that have arrived, and wake the coroutines that wait for them."""
         self._host.reactor.activity += 1
         service = self._host.service
         for completions in tuple(self._awaited):

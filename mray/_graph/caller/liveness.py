@@ -52,7 +52,6 @@ class Liveness:
         return self._is_broken
 
     def close(self) -> None:
-        """Close the files. Idempotent."""
         signs, self._signs = self._signs, ()
         for sign in signs:
             os.close(sign)

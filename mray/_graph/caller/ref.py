@@ -35,7 +35,6 @@ class CompiledDAGRef(GraphRef):
         self._done = False
 
     def put_back(self, value: Any) -> None:
-        """Undo `get`."""
         self.graph.put_back(self.index, self._channel, value)
         self._done = False
 
@@ -127,7 +126,6 @@ def _read_ahead(claims: Sequence[CompiledDAGRef]) -> None:
 
 
 def _split(refs: Sequence[Any], num_returns: int, host: GraphHost) -> tuple[list[Any], list[Any]]:
-    """The first ready refs, `num_returns` at most, and the others."""
     ready: list[Any] = []
     rest: list[Any] = []
     for index, ref in enumerate(refs):

@@ -99,7 +99,6 @@ class Results:
         return [number for number, came in enumerate(self._came) if came <= finished]
 
     def any_ready(self) -> bool:
-        """Whether any message has arrived."""
         try:
             # Asks every reader, since that also frees room for a waiting writer.
             return True in [reader.ready() for reader in self.readers]
@@ -142,7 +141,6 @@ class Results:
         return value
 
     def _take(self, index: int, position: int) -> Any:
-        """Its value, or `TAKEN`."""
         outputs = self.kept.get(index)
         if outputs is None:
             return TAKEN
@@ -153,11 +151,9 @@ class Results:
         return value
 
     def put_back(self, index: int, output: int | None, value: Any) -> None:
-        """Undo `take`."""
         self.kept.setdefault(index, [TAKEN] * len(self._picks))[output or 0] = value
 
     def note_dropped(self) -> None:
-        """Drop the results of dropped refs."""
         while self.dropped:
             index, output = self.dropped.popleft()
             if index >= self.finished:
