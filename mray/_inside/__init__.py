@@ -1,4 +1,4 @@
-"""The door of the kernel: the names that rooms beside it may use, apart from `mray._api` and `mray._common`.
+"""The kernel's interface: the names that rooms beside it may use, apart from `mray._api` and `mray._common`.
 
 One module for each subject, loaded by name. A module's docstring is its table: each name with one sentence. `tests/house/test_inside.py`
 compares the tables with the modules, their uses and the recorded signatures.
@@ -12,7 +12,7 @@ drivers               Starting, joining and leaving a session as its driver.
 graphs                Compiled graphs and the results of their executions.
 machine               The memory of this machine.
 memory                Shared memory between processes, its fences and doorbells.
-messages              Messages to the node and to processes over sockets of one's own.
+messages              Messages to the node and to processes over separate sockets.
 plans                 Plans of compiled graphs.
 platform              The seams of the runtime of a process, for engines that hand in their own.
 processes             Processes of this machine.
@@ -24,5 +24,5 @@ transports            The contracts of channels, communicators and groups, and t
 values                Values and how they travel.
 ====================  ====================================================================================================
 
-Rejected: one flat module. Each room would load all of the kernel for three names.
+Rejected: one flat module. Each room would load the whole kernel for a few names.
 """

@@ -1,7 +1,7 @@
-"""Messages to the node and to processes over sockets of one's own.
+"""Messages to the node and to processes over separate sockets.
 
 ====================  ====================================================================================================
-advice                Say which resource an error means that is exhausted, and how to get more of it.
+advice                Name the exhausted resource that an error means, and how to get more of it.
 connect_to_node       Connect to the node of the session in a directory.
 encode                Return the frame of a message.
 first_message         Return the first message of some bytes and the bytes behind it.

@@ -1,16 +1,16 @@
 """Spans of time, and traces of them.
 
 ====================  ==================================================================================================
-Message               A value on its way from a span that writes to one that reads.
+Message               A value sent from a span that writes to one that reads.
 RUNNING               The end of the name of a call that is not over.
 Recording             The spans of one process.
 Span                  One span.
 Trace                 The recordings of several processes.
 kinds                 The module of the kinds of spans.
-messages              Return the values that travelled between spans.
-span_buffers          The spans that this process keeps.
+messages              Return the values sent between spans.
+span_buffers          The spans that this process has recorded.
 spans_by_track        Return the spans of each track of each process.
-spans_of              Return the spans of a sheet from another process.
+spans_of              Return the spans in rows from another process.
 ====================  ==================================================================================================
 """
 

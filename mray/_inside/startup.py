@@ -2,7 +2,7 @@
 
 ====================  ==================================================================================================
 line_coverage         The module that measures the lines of workers.
-template              The module of processes that nodes are forked from.
+template              The module of the processes that nodes are forked from.
 ====================  ==================================================================================================
 """
 

@@ -5,10 +5,10 @@ ChannelReader         One reading end of a channel.
 ChannelWriter         The writing end of a channel.
 CommunicatorReader    The reading end of an edge that goes through a communicator.
 CommunicatorWriter    The writing end of an edge that goes through a communicator.
-Deferred              A function whose communicator calls only begin, each on its own stream.
+Deferred              A function whose communicator calls are only queued, each on its own stream.
 EdgeRules             The user's promises about an edge: tensors of one shape, or tensors alone.
-Failed                An error that travels along an edge in place of a value.
-Gap                   The place of a tensor in a message: its shape and dtype.
+Failed                An error that is sent along an edge instead of a value.
+Gap                   Stands for a tensor in a message: its shape and dtype.
 GroupHost             A process of a session as a group uses it: its id, waits and doorbell.
 GroupMember           One attempt of a process to be a rank of a group.
 MemberOfGroup         A member of a group that calls collectives through shared memory.

@@ -34,7 +34,6 @@ def dag_figure(root: Outlined) -> Figure:
 
 
 def _owner(outline: Outline) -> tuple[str, str]:
-    """The actor that runs a DAG node: a key, and its title."""
     actor = outline.actor
     if actor is None:
         return "", ""

@@ -13,12 +13,10 @@ from mray._picture.figure import MAKE, Box, Figure, collapsed, stroke_of
 from mray._picture.graphviz import attributes
 
 _FONT = "Helvetica"
-#: Legend entries per column.
 MOST_IN_COLUMN = 24
 
 
 def dot(figure: Figure) -> str:
-    """The DOT text."""
     figure = collapsed(figure)
     lines = [
         f"\tgraph{attributes(fontname=_FONT, ranksep='0.6')}",

@@ -21,11 +21,8 @@ VALUE = "value"
 
 @dataclass(frozen=True)
 class Box:
-    """A DAG node."""
-
     number: int
     kind: str
-    #: Its name and its owner, shortened.
     title: str
     subtitle: str = ""
     #: The full description, line by line, as in Ray.
@@ -34,7 +31,6 @@ class Box:
     owner: str = ""
     #: Boxes of one group meet; -1: none.
     group: int = -1
-    #: Its measures, line by line.
     notes: tuple[str, ...] = ()
     is_bottleneck: bool = False
     #: The number of DAG nodes that are drawn as this one.
@@ -52,9 +48,7 @@ class Edge:
     target: int
     #: A transport, or `PART`, `ORDER` or `VALUE`.
     kind: str
-    #: The text beside it, line by line.
     label: tuple[str, ...] = ()
-    #: The full description.
     details: tuple[str, ...] = ()
     #: Whether an accelerator carries it, or the user wants one to.
     accelerated: bool = False
@@ -79,7 +73,6 @@ class Figure:
     boxes: tuple[Box, ...]
     edges: tuple[Edge, ...]
     owners: tuple[FigureOwner, ...]
-    #: The reason for the bottleneck.
     why: str = ""
 
     def color_of(self, box: Box) -> str:
@@ -95,7 +88,6 @@ class Figure:
 
     @property
     def groups(self) -> list[list[Box]]:
-        """The boxes that meet, group by group."""
         numbers = sorted({box.group for box in self.boxes} - {-1})
         return [[box for box in self.boxes if box.group == number] for number in numbers]
 
@@ -188,7 +180,6 @@ _GOLDEN = 0.618033988749895
 
 
 def owner_colors(count: int) -> list[str]:
-    """The given number of distinct fills."""
     made = list(_FILLS[:count])
     for number in range(count - len(made)):
         red, green, blue = colorsys.hls_to_rgb(number * _GOLDEN % 1.0, 0.74 + 0.06 * (number % 3), 0.62)
@@ -203,5 +194,4 @@ def owners_of(titles: Iterable[tuple[str, str]]) -> tuple[FigureOwner, ...]:
 
 
 def stroke_of(kind: str) -> Stroke:
-    """The stroke of a kind of edges."""
     return STROKES.get(kind) or Stroke("#444444", kind)

@@ -59,7 +59,6 @@ def terminal_width() -> int | None:
 
 
 def _show(path: Path) -> None:
-    """Open a file with the desktop's program."""
     try:
         subprocess.Popen(
             ["xdg-open", str(path)],

@@ -48,7 +48,6 @@ def visualize_dag(root: Outlined, filename: str = "dag", picture_format: str = "
 def visualize_schedule(
     plan: plans.Plan, names: Mapping[str, str], filename: str, executions: int = 1, statistics: Mapping[str, Any] | None = None
 ) -> str:
-    """Implement `CompiledGraph.visualize_schedule`."""
     measures = measures_of(statistics or {}, call_numbers(plan.graph))
     path = Path(f"{filename}.json")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +56,6 @@ def visualize_schedule(
 
 
 def plan_svg(plan: plans.Plan, names: Mapping[str, str]) -> str:
-    """A compiled graph as SVG."""
     return graph_svg(plan_figure(plan, names))
 
 
@@ -71,5 +69,4 @@ def plain_svg(plan: plans.Plan, names: Mapping[str, str]) -> str:
 
 
 def dag_svg(root: Outlined) -> str:
-    """A graph that is not compiled as SVG."""
     return graph_svg(dag_figure(root))

@@ -82,7 +82,6 @@ def _place(wanted: Mapping[int, tuple[int, int]]) -> dict[int, int]:
 
 # ---------------------------------------------------------------------------------------- between layers
 def _gap(hops: Sequence[Hop], width: int) -> list[str]:
-    """The rows of characters between two layers."""
     straight = {source for source, target in hops if source == target}
     rows = _order(_rows([hop for hop in hops if hop[0] != hop[1]]))
     lines = []
@@ -126,7 +125,6 @@ def _order(rows: list[_Row]) -> list[_Row]:
 
 
 def _line(texts: dict[int, str]) -> str:
-    """Place texts at their positions."""
     line = ""
     for place in sorted(texts):
         line = line.ljust(place) + texts[place]

@@ -13,7 +13,6 @@ from mray._picture.figure import MAKE, Figure, stroke_of
 
 
 def mermaid(figure: Figure) -> str:
-    """The Mermaid text."""
     lines = ["flowchart TD"]
     for box in figure.boxes:
         text = quoted([f"{box.number}: {box.title}", *([box.subtitle] if box.subtitle else []), *box.notes])

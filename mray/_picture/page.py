@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 
 class Slice(NamedTuple):
-    """Something that ran between two moments."""
-
     lane: int
     begin: float
     end: float

@@ -47,12 +47,10 @@ def measures_of(statistics: Mapping[str, Any], numbers: Mapping[int, int]) -> Me
 
 
 def step_notes(measure: Measure) -> tuple[str, ...]:
-    """The texts for the box of a step."""
     return _times(measure, ("compute", "wait"))
 
 
 def edge_notes(measure: Measure) -> tuple[str, ...]:
-    """The texts beside the edge of a channel."""
     count, size = measure.get("count"), measure.get("bytes")
     of_each = "" if not size or not count else f"{in_bytes(size / count)} each"
     first = " ".join(part for part in ("" if count is None else f"{count}×", of_each) if part)

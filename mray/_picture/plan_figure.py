@@ -33,7 +33,6 @@ def plan_owners(actors: Iterable[str], names: Mapping[str, str], measures: Measu
 
 
 def endpoint_title(endpoint: str, names: Mapping[str, str]) -> str:
-    """A short name of an endpoint."""
     if endpoint == plans.DRIVER:
         return "driver"
     return endpoint if is_worker(endpoint) else f"{names.get(endpoint, 'Actor')} {endpoint[:6]}"

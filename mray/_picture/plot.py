@@ -24,7 +24,6 @@ class Drawing:
         self._text = "\n".join(["digraph G {", "rankdir=LR;", *(edges or [f"{quote(names[root])};"]), "}", ""])
 
     def to_string(self) -> str:
-        """Return the text."""
         return self._text
 
 
@@ -60,7 +59,6 @@ def _upwards(root: Outlined, found: Mapping[Outlined, Outline]) -> list[Outlined
 
 
 def _names(plain_names: Mapping[Outlined, str]) -> dict[Outlined, str]:
-    """A name for each node; duplicates are numbered from the second on."""
     names: dict[Outlined, str] = {}
     taken: set[str] = set()
     for node, plain in plain_names.items():

@@ -67,8 +67,6 @@ def schedule_trace(plan: plans.Plan, names: Mapping[str, str], executions: int =
 
 
 class _Clock:
-    """Runs a schedule."""
-
     def __init__(self, plan: plans.Plan, measures: Measures) -> None:
         self._plan = plan
         self._channels: dict[int, plans.Route] = {channel.index: channel for channel in plan.channels}
@@ -149,7 +147,6 @@ class _Clock:
         return float(edge.get("deserialize_p50" if operation.kind == plans.READ else "serialize_p50") or self._short)
 
     def _collect(self, executions: int) -> None:
-        """Add the driver's reads of its results."""
         outputs = [channel for channel in self._plan.channels if plans.DRIVER in channel.readers]
         free = max((bar.end for bar in self._bars if bar.endpoint == plans.DRIVER), default=0.0)
         wanted = [(each, channel) for each in range(executions) for channel in outputs if (each, channel.index) in self._written]

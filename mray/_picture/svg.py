@@ -28,7 +28,6 @@ _SWEEPS = 12
 
 
 def svg(figure: Figure) -> str:
-    """The picture, with its legend."""
     figure = collapsed(figure)
     boxes, count = figure.boxes, len(figure.boxes)
     texts = [_lines(box) for box in boxes]
@@ -171,7 +170,6 @@ def _label(edge: Edge, place: Point, size: Point) -> str:
 
 
 def _meeting(figure: Figure, places: Sequence[Point]) -> str:
-    """Lines between boxes that meet."""
     of_box = dict(zip(figure.boxes, places, strict=False))
     lines = [_joined([of_box[box] for box in group]) for group in figure.groups]
     return "".join(f'<polyline points="{line}" fill="none" stroke="#AA3377" stroke-width="4"/>' for line in lines)
@@ -182,7 +180,6 @@ def _joined(points: Sequence[Point]) -> str:
 
 
 def _legend(figure: Figure) -> list[tuple[str, str, str]]:
-    """Text, fill and line of each entry."""
     rows = [(owner.title, owner.color, "#333333") for owner in figure.owners]
     rows += [(stroke_of(kind).meaning, "#FFFFFF", stroke_of(kind).color) for kind in figure.kinds]
     rows += [("calls that meet", "#AA3377", "#AA3377")] if figure.groups else []

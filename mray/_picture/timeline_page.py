@@ -26,13 +26,11 @@ COLOURS = {
     kinds.TRANSFER: "#D55E00",
     kinds.SUBMIT: "#CC79A7",
 }
-#: More arrows would hide what is below them.
 MOST_ARROWS = 400
 #: Functions with their own colour: those that took longest.
 MOST_COLOURED = 10
 #: Of all other functions.
 OTHERS = "#B8B8B8"
-#: Kinds of slices that are user functions.
 _OF_FUNCTIONS = frozenset({kinds.CALL, kinds.COMPUTE})
 
 
@@ -96,7 +94,6 @@ def timeline_page(recordings: Sequence[Recording], *, begin: float = 0.0, second
 
 
 def legend(functions: Mapping[str, str], kinds: Set[str], running: bool) -> list[tuple[str, str]]:
-    """The texts of the legend, and their colours."""
     rows = [(name, colour) for name, colour in functions.items() if colour != OTHERS]
     if len(rows) < len(functions):
         rows.append((f"{len(functions) - len(rows)} other functions", OTHERS))

@@ -69,7 +69,6 @@ _GARBLED = (
 )
 #: Seconds in which an ending session has usually removed its files.
 _MOMENT = 0.2
-#: Marks the memory of a session in /dev/shm.
 _OURS = "mray"
 
 
@@ -221,7 +220,6 @@ def topology() -> Iterator[Finding]:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """``0-2,8``."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][-1] + 1:

@@ -94,7 +94,6 @@ def left_out(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: i
 
 
 def _widths(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> tuple[list[int], list[int]]:
-    """The width that each column wants, and its minimum."""
     natural = [max([len(column.title), *(len(row[number]) for row in cells)]) for number, column in enumerate(columns)]
     return natural, [wide if column.least is None else min(column.least, wide) for column, wide in zip(columns, natural, strict=True)]
 

@@ -5,9 +5,9 @@ In the process that serves it: ``mray top --web``, or a driver (``init(web=True)
     browser ──GET /, /live.js, /live.css──▶ server on 127.0.0.1               the page, which is the same for every client
             ──GET /look, /stack, ... with the token──▶ ──▶ `look`, `gather` ──▶ the session's node and processes
 
-The page polls after it has shown an answer, and not while it is hidden. Without a page no process is queried, and the server's thread
-sleeps. The address has the token behind ``#``, which browsers do not send. A request must carry it, come from a process of this user,
-and name this machine as its host, so that a page of another site cannot read anything through a name that resolves to this machine.
+The page polls after it has shown an answer, and not while it is hidden, so without a page no process is queried. The address has the
+token behind ``#``, which browsers do not send. A request must carry it, come from a process of this user, and name this machine as its
+host, so that a page of another site cannot read anything through a name that resolves to this machine.
 
 Rejected: a server that runs in each session whether or not it is used, as Ray's dashboard; a framework and a build step for the page.
 """
@@ -43,7 +43,6 @@ _SLOW = 10.0
 _MOST_ROWS, _MOST_LINES = 200, 500
 #: The kinds of records in every answer.
 _KINDS = ("nodes", "jobs", "workers", "actors", "graphs", "channels")
-#: Files of the page, and their types.
 _FILES = {
     "/": ("live.html", "text/html"),
     "/live.css": ("live.css", "text/css"),
@@ -121,7 +120,6 @@ def _log(query: Query) -> Any:
 
 
 def _timeline(query: Query) -> str:
-    """The timeline of the last seconds, as a page."""
     recordings = timeline(_view(query).directory, _PATIENCE, with_running=True).recordings
     first = min((span.begin for each in recordings for span in each.spans), default=monotonic_ns())
     seconds = float(query.get("seconds", "10"))

@@ -1,11 +1,11 @@
 """`LoopbackServer`: serves the live page and the metrics of a session, on the loopback interface alone.
 
-In any process that has asked for one. One thread accepts connections; each request has a thread of its own, up to a bound. Where the
-bound is zero, or no thread can be started, the accepting thread answers.
+One thread accepts connections; each request has a thread of its own, up to a bound. Where the bound is zero, or no thread can be
+started, the accepting thread answers.
 
 Any user of the machine may connect to the interface, and so may a page of another site in this user's browser. So a connection is
-checked before a byte is read, and accepted if the kernel says that its other end is a process of this user, or of root; and a request
-must name this machine as its host. The rate of refused connections is limited.
+accepted only if the kernel says that its other end is a process of this user, or of root, before a byte is read; a request must name
+this machine as its host; and the rate of refused connections is limited.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from mray._common.clock import sleep
 from mray._common.kept import io, os, socket
 
 LOOPBACK = "127.0.0.1"
-#: Names of this machine in a request.
 _HOSTS = (LOOPBACK, "localhost", "[::1]")
 #: Connections that wait to be accepted, and seconds between two that are refused.
 _BACKLOG, _REST = 128, 0.01
@@ -88,13 +87,12 @@ class LoopbackServer:
             try:
                 thread.start()
                 return
-            except RuntimeError:  # no thread can be started
+            except RuntimeError:
                 del self._requests[thread]
         self._requests[self.thread] = connection
         self._answer(connection, address)
 
     def _answer(self, connection: socket.socket, address: Any) -> None:
-        """Handle one request, to its end."""
         try:
             if not self._closed:
                 self._handler(connection, address, self)  # type: ignore[arg-type]
@@ -115,7 +113,7 @@ class LoopbackServer:
                 self.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
             while self.thread.is_alive() or self._requests:
                 for thread, connection in list(self._requests.items()):
-                    with contextlib.suppress(OSError):  # its thread has just closed it
+                    with contextlib.suppress(OSError):
                         connection.shutdown(socket.SHUT_RDWR)
                     if thread is not self.thread and thread.is_alive():  # else it is about to start, or has ended
                         thread.join()
@@ -147,7 +145,7 @@ def _asked(port: int, other: int) -> tuple[int, int] | None:
             answer = kernel.recv(4096)
     except OSError:
         return None
-    if len(answer) < _TOLD.size:  # an error
+    if len(answer) < _TOLD.size:
         return None
     _size, kind, _flags, _number, _pid, user, file = _TOLD.unpack_from(answer)
     return (user, file) if kind == _BY_FAMILY else None

@@ -24,7 +24,6 @@ _NEAREST = 4
 class Page(NamedTuple):
     """One page."""
 
-    #: Its name in ``mray docs NAME``.
     name: str
     #: A summary in one line.
     line: str

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-#: The modules, in the order of the page.
 MODULES = (
     "mray",
     "mray.runtime_context",
@@ -75,7 +74,6 @@ def _entry(name: str, value: Any) -> Iterator[str]:
 
 
 def _signature(value: Any) -> str:
-    """The parameters with their defaults, without annotations."""
     if inspect.isclass(value) and issubclass(value, BaseException):
         return ""
     try:

@@ -53,7 +53,6 @@ def address(page: str, section: str = "") -> str:
 
 
 def _entry(page: Page) -> str:
-    """A page in the table of contents, with its sections."""
     _title, *sections = headings(page.text)
     links = "".join(f'<li><a href="#{address(page.name, each)}">{html.escape(each.replace("`", ""))}</a></li>' for each in sections)
     return f'<li><a href="#{page.name}">{html.escape(page.title)}</a><ul>{links}</ul></li>'

@@ -5,12 +5,11 @@
     pytest ──entry point──▶ options, fixtures, hooks by name (here) ──first use──▶ run.Run ──▶ leaks, stacks, frames
                                                                                       └──▶ mray.init, mray.util.testing.reset
 
-For authors of tests of code that uses mray, with pytest. `mray_session` gives a session that is started once and reset after each test,
-`mray_fresh` one for each test. Tests that use them are checked for leaks, and the stacks of all processes are printed shortly before
-a test's time limit. Each process of a run has its own sessions, so pytest-xdist needs nothing. mray's own suite uses the same parts.
+`mray_session` gives a session that is started once and reset after each test, `mray_fresh` one for each test. Tests that use them are
+checked for leaks, and the stacks of all processes are printed shortly before a test's time limit. Each process of a run has its own
+sessions, so pytest-xdist needs nothing. mray's own suite uses the same parts.
 
-pytest loads this module in every run where mray is installed: it imports only the public names of mray, which is cheap, until a
-test uses one of the fixtures.
+pytest loads this module in every run where mray is installed, so it imports only the public names of mray until a test uses a fixture.
 
 ====================  ====================================================================================================
 run                   the state of the plugin for one pytest run

@@ -199,7 +199,6 @@ class Belongings:
 
 
 def _is_of_session(pid: int, node_pid: int) -> bool:
-    """Whether a process is the node, its zygote, or a worker."""
     return bool(node_pid) and node_pid in (pid, parent_of(pid), parent_of(parent_of(pid)))
 
 

@@ -125,7 +125,6 @@ class Run:
             self._template.prepare(folder)
 
     def _is_shared(self) -> bool:
-        """Whether the running session is the shared one."""
         return self._shared is not None and self._shared == _current()
 
     @staticmethod
@@ -210,6 +209,5 @@ def _node_pid() -> int:
 
 
 def _current() -> str | None:
-    """The directory of this process's session."""
     backend = backend_if_started()
     return None if backend is None else str(backend.facts().get("session_dir"))

@@ -50,8 +50,6 @@ _FIRST_PAUSE, _LAST_PAUSE = 20e-6, 1e-3
 
 
 class _HostMemory:
-    """The host memory that is registered in this process."""
-
     def __init__(self) -> None:
         self._sizes: dict[int, int] = {}
 

@@ -53,7 +53,6 @@ class NullHeap:
         self.total = total
         self.streams = streams
         self.process = kernel_pid()
-        #: Reusable memory: bytes -> regions.
         self._idle: dict[int, deque[NullRegion]] = {}
         self._most_kept = _MOST_KEPT
 
@@ -160,7 +159,6 @@ class NullArray(NDArrayOperatorsMixin):
     """
 
     def __init__(self, storage: Storage, view: Any) -> None:
-        #: The memory that its views share.
         self.storage = storage
         #: Where the elements lie. Never read by the host.
         self.view = view

@@ -51,8 +51,6 @@ HANDLE_SIZE = _HANDLE.size
 
 # ---------------------------------------------------------------------------------------------- addresses
 class _Addresses:
-    """The address range of this process in which regions are mapped."""
-
     def __init__(self) -> None:
         self._lock = allocate_lock()
         self._next = self._end = 0
@@ -118,7 +116,6 @@ class NullRegion:
         self.size = size
         self.base = _addresses.take(self.size)
         self.end = self.base + self.size
-        #: The device's number on the machine.
         self.device = device
         self.is_opened = is_opened
         #: Whether it is in use: work that touches a region not in use is an error.

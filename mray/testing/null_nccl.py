@@ -8,16 +8,14 @@
     a collective: every rank sends its bytes to rank 0, which computes, and receives its result
 
 As with NCCL, calls are only queued, and the work of one communicator runs sequentially in the order of the calls, on any streams. A send
-ends no sooner than the other side receives (the real one may end earlier with few bytes). Work whose peer is dead or has left waits
-until this side calls `abort`. Mismatched calls are detected and reported by `check_async_error`, where the real one hangs or computes a
-wrong result.
+ends no sooner than the other side receives. Work whose peer is dead or has left waits until this side calls `abort`. Mismatched calls
+are reported by `check_async_error`, where the real one hangs or computes a wrong result.
 
 Ranks meet on unix sockets in the abstract namespace, named after the id of the communicator, which vanish with their processes.
 numpy is not imported before the first reduction. Any thread; one at a time per communicator.
 
-Rejected: mray's own groups over shared memory (`mray._channel.shared_memory_group`) on a stream. The code that is tested with pretended
-NCCL uses such a group already, so a fault of it would be on both sides and noticed on neither; and a group raises an error where NCCL
-waits forever.
+Rejected: mray's own groups over shared memory (`mray._channel.shared_memory_group`). The code that is tested with pretended NCCL uses
+them already, so a fault of theirs would go unnoticed; and they raise an error where NCCL waits forever.
 """
 
 from __future__ import annotations
@@ -45,7 +43,6 @@ _ID_BYTES = 128
 _SIZES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
 _KINDS = ("i1", "u1", "i4", "u4", "i8", "u8", "f2", "f4", "f8")
 
-#: Seconds that a rank waits for its peers.
 _PATIENCE = 120.0
 #: Seconds between two attempts to connect to a peer.
 _PAUSE = 0.005
@@ -103,7 +100,6 @@ class NcclCommunicator:
         self._error = 0
         #: One for each unfinished call, on any stream; set when the call is done.
         self._pending: deque[threading.Event] = deque()
-        #: Held by the running work.
         self._running = threading.Lock()
         #: (peer, purpose): for sending to it, for receiving from it, for collectives.
         self._lines: dict[tuple[int, int], socket.socket] = _meet(ndev, commId, rank)
@@ -291,7 +287,6 @@ def _results(parts: list[bytes], world_size: int) -> list[bytes]:
 
 
 def _reduced(memories: Sequence[memoryview], datatype: int, op: int) -> bytes:
-    """Reduce element by element, in the order of the ranks."""
     import numpy  # noqa: PLC0415
 
     if datatype == DTYPES["bfloat16"]:

@@ -9,11 +9,11 @@ event reads a wrong result, and a stream can be stopped (`StreamHold`), which pr
 
 *Hardware queues.* As with CUDA, the streams of a device share a few (CUDA_DEVICE_MAX_CONNECTIONS, 8 by default, up to 32), each a FIFO.
 Work of two streams of one queue may run concurrently; but while the head of a queue waits, for an event or for earlier work of its
-stream, entries of other streams behind it wait as well. A queue holds `CAPACITY` entries that have not begun. A call that
-finds it full waits, and so does each call of another thread meanwhile.
+stream, entries of other streams behind it wait as well. A call that finds `CAPACITY` entries that have not begun waits, and so does each
+call of another thread meanwhile.
 
-The error of a piece of work is sticky: the devices of the process stop, and each call raises it, as with CUDA. Events are never
-completed then; this module's own bookkeeping in the order of a stream (`NullStream.submit`) still runs.
+Errors are sticky: the devices of the process stop, each call raises the error, and events never complete, as with CUDA; only this
+module's own bookkeeping in the order of a stream (`NullStream.submit`) still runs.
 
 Finalizers, which run between any two byte codes, may submit work: nothing here holds a lock that they need.
 """
@@ -109,7 +109,6 @@ class HardwareQueue:
         self._waiting: deque[None] = deque()
         #: Held by the thread that begins entries, if any.
         self._busy = allocate_lock()
-        #: Number of streams that share it.
         self.streams = 0
 
     def is_full(self) -> bool:
@@ -348,7 +347,6 @@ class Streams:
             self._current.number = before
 
 
-#: The gates of this process's holds.
 _gates: weakref.WeakSet[threading.Event] = weakref.WeakSet()
 
 

@@ -64,8 +64,6 @@ class _Rule:
 
 
 class _Points:
-    """The rules as this process follows them."""
-
     def __init__(self, given: dict[str, Any]) -> None:
         # Imported only when points are active.
         import fnmatch  # noqa: PLC0415
@@ -182,8 +180,6 @@ class _Loader(SourceFileLoader):
 
 
 class _Finder:
-    """Finds the modules of this package before other finders."""
-
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         if not name.startswith("mray."):

@@ -7,17 +7,16 @@
 
 The member that is free first takes the first job of the queue. While jobs are short, members are sent several ahead, which saves the
 round trip between jobs. When a member is idle, the queue is empty and another member's job turns out to be long, the jobs queued behind
-that one are taken back. So no job waits behind a long one while a member idles, and jobs that wait for each other run concurrently.
-(Taking back is cancelling: a call that has not begun comes back; one that has begun continues.)
+that one are taken back by cancelling them. So no job waits behind a long one while a member idles, and jobs that wait for each other run
+concurrently.
 
 A function is pickled when it is submitted, once for all jobs of a `map`, and its pickle is sent with each job; a large one lies in
-shared memory. No process caches it: a global, default or class attribute that it uses may change before the next call, and a program may
-create new functions without end. A member unpickles it for each job, as Ray's do; an importable one is looked up.
+shared memory. No process caches it: a global, default or class attribute that it uses may change before the next call. A member
+unpickles it for each job, as Ray's do; an importable one is looked up.
 
-Rejected: the state machine of leased workers (`mray._decide.caller.lease_pool`), which also sends tasks ahead and takes them back. A
-lease is requested, shared with other processes and returned, a member stays. Tasks without retries are pushed to idle workers only; jobs
-have no retries. A worker returns tasks in one message, jobs return one by one, over an actor's public interface, on any backend.
-Starting a job calls its user (`PoolJob.starts`), and any thread sends jobs without the lock. No rule would be the same.
+Rejected: the state machine of leased workers (`mray._decide.caller.lease_pool`), which also sends tasks ahead and takes them back.
+Leases are shared and returned, members stay; tasks are retried and return in one message, jobs neither; and jobs are sent by any thread,
+after a call of their user (`PoolJob.starts`), over an actor's public interface, on any backend. No rule would be the same.
 """
 
 from __future__ import annotations
@@ -450,7 +449,6 @@ class MemberPool:
             self._go_on()
 
     def _lost(self, worker: PoolWorker, error: RayActorError) -> None:
-        """Handle the death of a member that was not dismissed."""
         if self._forget(worker):
             if not self._mends:
                 self.break_with(error)

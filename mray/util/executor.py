@@ -154,8 +154,6 @@ def _results(futures: deque[Future[Any]], begin: Callable[[int], list[Future[Any
 
 
 class _Call(PoolJob):
-    """The job of one future."""
-
     __slots__ = ("_worker_pool", "future")
 
     def __init__(self, future: Future[Any], worker_pool: MemberPool, code: SentFunction, method: str, arguments: tuple[Any, ...]) -> None:
@@ -175,8 +173,6 @@ class _Call(PoolJob):
 
 
 class _Chunk(_Call):
-    """The job of several calls of `map`."""
-
     __slots__ = ()
 
     def __init__(self, future: Future[Any], worker_pool: MemberPool, code: SentFunction, method: str, items: Any) -> None:

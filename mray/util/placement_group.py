@@ -116,7 +116,6 @@ def get_current_placement_group() -> PlacementGroup | None:
 
 
 def _described(row: dict[str, Any], node_id: str) -> dict[str, Any]:
-    """A row of the node in Ray's form."""
     if "described" in row:  # by Ray itself
         return dict(row["described"])
     created = row["state"] == "CREATED"

@@ -149,14 +149,11 @@ class _Nothing:
 
 
 def _at_once(method: T) -> T:
-    """Mark a method as `AT_ONCE`."""
     setattr(method, AT_ONCE, True)
     return method
 
 
 class _QueueActor:
-    """The items, and the calls that wait for them."""
-
     def __init__(self, maxsize: int) -> None:
         self.maxsize = maxsize
         self.queue: asyncio.Queue[Any] = asyncio.Queue(maxsize)

@@ -102,8 +102,6 @@ _Operator = In | NotIn | Exists | DoesNotExist
 
 
 class _LabelMatchExpression:
-    """One label and the condition on it."""
-
     def __init__(self, key: str, operator: _Operator) -> None:
         self.key = key
         self.operator = operator

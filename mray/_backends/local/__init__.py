@@ -15,9 +15,8 @@ No process is started, no socket opened, no name created in shared memory.
 Each task runs in a *simulated process* (`local_process`), each actor is one: a native client and worker, whose main thread is a
 *simulated thread*. `run_token` decides which simulated thread runs, by a random generator with the seed `MRAY_LOCAL_SEED`, and keeps the
 clock. `transport` carries messages, `local_doorbells` replaces doorbells, `local_memory` the object store, `local_node` the node;
-`environment` has a process's variables, `loops` its event loops. `patches` and `locks` replace further functions by scheduling points,
-or by versions for a simulated process: `time.sleep`, conditions and locks of `threading`, `os.getpid`, `os._exit`, `os.kill`,
-`atexit.register`.
+`environment` has a process's variables, `loops` its event loops. `patches` and `locks` replace further functions: `time.sleep`,
+conditions and locks of `threading`, `os.getpid`, `os._exit`, `os.kill`, `atexit.register`.
 
 ======================  ===================================================================================================
 run token               the right to run; one simulated thread has it at a time (cooperative scheduling)
@@ -29,8 +28,7 @@ poller                  a function called at each decision to check for events f
 clock                   the session's own time: it advances by a fixed step at each decision, and to the next deadline when all wait
 ======================  ===================================================================================================
 
-Everything above the seams (`mray._runtime.client.platform`) is the native engine's own code, so copying by pickling, errors, ownership,
-ordering, retries, restarts, resources and their texts are the same. Different, and why:
+Everything above the seams (`mray._runtime.client.platform`) is the native engine's own code and behaves the same. Different, and why:
 
 * Only one simulated thread runs, until a call of mray or of a function that `patches` replaces. A task that computes forever blocks all
   others, and cannot be cancelled or killed until its next scheduling point; a process that is killed there may still run ``finally``
@@ -41,12 +39,11 @@ ordering, retries, restarts, resources and their texts are the same. Different, 
 * A simulated process has a pid that the kernel does not know: `os.kill` ends it. A signal of another program, or a crash of
   compiled code, ends the program.
 * Memory is unlimited, nothing is spilled, no process titles are shown, and output is not captured.
-* A thread that the user starts is no simulated thread: it waits for the run token when it calls mray, and has it for that call. The
-  machine determines when, and so the order.
+* A user thread waits for the run token when it calls mray, and has it for that call. The machine determines when, and so the order.
 
-Rejected: a separate implementation of the API, with a table of objects and a queue of calls. It would be smaller, wrong in a thousand
-places that the native runtime has right, and tests in one process would not test the code that runs in many. Rejected as well: a random
-choice at each message. Reordering messages in flight to one process would add nothing, since the choice of the sending thread does it.
+Rejected: a separate implementation of the API. It would be smaller, wrong in a thousand places that the native runtime has right, and
+tests in one process would not test the code that runs in many. Rejected as well: a random choice at each message, since the choice of
+the sending thread already varies the order.
 """
 
 from __future__ import annotations

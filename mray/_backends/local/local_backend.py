@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from mray._inside.platform import Worker
 
 
-#: A method of `Backend`.
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 
@@ -55,8 +54,6 @@ def _in_place_of(verb: Verb, function: Any) -> Verb:
 
 
 def _holding_token(method: Verb) -> Verb:
-    """Make a method take the run token for the calling thread."""
-
     def taken(self: LocalBackend, *args: Any, **kwargs: Any) -> Any:
         run_token = self.run_token
         sim_thread = here.sim_thread
@@ -111,8 +108,6 @@ def _make_host(client: Client, worker: Worker | None) -> Host:
 
 
 class LocalBackend(Backend):
-    """A session in one process."""
-
     has_left = _of_process(Backend.has_left)
     wake = _of_process(Backend.wake)
     restore_ref = _of_process(Backend.restore_ref)

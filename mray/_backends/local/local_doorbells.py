@@ -30,8 +30,6 @@ _doorbell = NoDoorbell()
 
 
 class LocalDoorbells(Doorbells):
-    """The doorbells of a simulated process."""
-
     def __init__(self, _client: object) -> None:
         """Create nothing."""
 

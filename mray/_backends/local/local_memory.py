@@ -23,8 +23,6 @@ _numbers = itertools.count(1)
 
 
 class HeapPages(Claimable, mmap.mmap):
-    """The bytes of a large value."""
-
     def copied(self) -> HeapPages:
         copy = HeapPages(-1, len(self))
         copy[:] = self[:]
@@ -125,8 +123,6 @@ class HeapStore:
 
 
 class HeapSegments:
-    """The values that a simulated process owns."""
-
     def claim(self, payload: Any) -> None:
         """Do nothing: the garbage collector frees it."""
 
@@ -144,8 +140,6 @@ class HeapSegments:
 
 
 class HeapMemory:
-    """The memory of all simulated processes."""
-
     def __init__(self) -> None:
         #: One for all processes, so that a ref that reaches another process through a global works there.
         self.entry: type[Entry] = type("Entry", (HeapEntry,), {})

@@ -36,8 +36,6 @@ from mray._runtime.node.timers import timer_of
 
 
 class LocalNode:
-    """The node's state."""
-
     def __init__(
         self, run_token: RunToken, directory: str, options: dict[str, Any], make_backend: Callable[[SimulatedProcess], Any]
     ) -> None:
@@ -50,7 +48,6 @@ class LocalNode:
         self._numbers = itertools.count(1)
         self._pids = itertools.count(1)
         self._mark = os.urandom(2).hex()
-        #: Living workers, by pid.
         self.by_pid: dict[int, SimulatedProcess] = {}
         default = environment_of(options["env"], ())
         cpus = sorted(os.sched_getaffinity(0))
@@ -104,7 +101,6 @@ class LocalNode:
         return {**self.facts, **self.job.facts, "process": process, "row": 0}
 
     def _spawn(self, process: str, environment: Iterable[tuple[str, str]]) -> None:
-        """Start a worker, on its own simulated thread."""
         if process not in self._scheduler.workers.workers:
             return
         env_vars = EnvironmentVariables(dict(environment))
@@ -116,7 +112,6 @@ class LocalNode:
         here.backend = self._make_backend(here)
 
     def _live(self, here: SimulatedProcess, worker: Worker) -> None:
-        """Run a worker, on its simulated thread."""
         status: int | None = 0
         try:
             worker.run()

@@ -70,7 +70,6 @@ class SimulatedProcess:
         #: Set only while one of its simulated threads runs; None: the driver's.
         self.env_vars = env_vars
         self.sim_threads: list[SimulatedThread] = []
-        #: Its hooks of `atexit.register`: function, arguments.
         self.at_exit: list[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]] = []
         #: Classes that it has unpickled by value, by cloudpickle's ids.
         self.classes: weakref.WeakValueDictionary[str, type] = weakref.WeakValueDictionary()
@@ -169,7 +168,6 @@ class SimulatedProcess:
         raise ProcessExit(status)
 
     def end(self, status: int) -> None:
-        """Kill the process now."""
         self.node.bury(self, status)
 
     def terminate(self) -> None:

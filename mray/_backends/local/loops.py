@@ -52,8 +52,6 @@ class CooperativeSelector(selectors.BaseSelector):
 
 
 class Loops:
-    """The loops of a session."""
-
     def __init__(self, run_token: RunToken) -> None:
         self._run_token = run_token
         self._taken: weakref.WeakSet[Any] = weakref.WeakSet()

@@ -7,11 +7,11 @@ among the runnable ones, with the session's random generator, and passes the run
     simulated thread A: user code -- mray call -- choose --+                    +-- goes on
     simulated thread B:                                    +-- user code -- ... +
 
-Only the holder runs this module's code, so nothing is locked. A user thread that calls mray, or a finalizer, leaves a callback
-(`call_soon`), which is called at the next decision.
+Only the holder runs this module's code, so nothing is locked. User threads and finalizers leave a callback (`call_soon`) for the next
+decision.
 
-The session has its own `clock`. A decision advances it by `STEP`, computing does not advance it, and when no thread can run it advances
-to the next deadline, for which the chooser really sleeps. So the order of events and time-outs depends on the program alone.
+A decision advances the session's `clock` by `STEP`, computing does not, and when no thread can run it advances to the next deadline, for
+which the chooser really sleeps. So the order of events and time-outs depends on the program alone.
 
 Rejected: simulated threads as generators or greenlets on one OS thread, which would save the hand-over and defeat the engine's purpose:
 user code may block anywhere, and every debugger understands threads.
@@ -37,7 +37,6 @@ from mray.exceptions import RaySystemError
 
 #: Seconds by which a decision advances the session's clock. Above zero, so that time passes for a program that polls.
 STEP = 20e-6
-#: Decisions that are recorded.
 TRACED = 100_000
 #: Real seconds after which a signal for a simulated thread takes the run token from a thread that does not give it up.
 SEIZE_SECONDS = 1.0
@@ -50,8 +49,6 @@ _start_thread = threading.Thread.start
 
 
 class _Here(threading.local):
-    """The simulated thread and process of an operating system thread."""
-
     sim_thread: SimulatedThread | None = None
     #: The simulated process that its code belongs to.
     process: Any = None
@@ -87,7 +84,6 @@ class SimulatedThread:
         self.final = False
         #: Checked before that error is raised; False drops it. None: raise it.
         self.is_wanted: Callable[[], bool] | None = None
-        #: The event loops that have run in it.
         self.loops: dict[Any, None] = {}
         #: It waits in code that must not give the run token up (the start of a thread).
         self.closed_in = False
@@ -240,7 +236,6 @@ class RunToken:
         self._switch(me)
 
     def sleep(self, seconds: float, waits_for: Callable[[], str] | None = None) -> None:
-        """As `time.sleep`, on the session's clock."""
         self.wait_until(None, seconds, waits_for)
 
     def wait_until(self, predicate: Callable[[], object] | None, timeout: float | None, waits_for: Callable[[], str] | None = None) -> bool:
@@ -343,7 +338,6 @@ class RunToken:
             self._ready.append(me)
 
     def _resume(self, me: SimulatedThread) -> None:
-        """Make this the running thread."""
         if self._driver_trace is not None and me is not self.driver:
             _trace_as(self._driver_trace)
         env_vars = getattr(me.process, "env_vars", None)
@@ -502,7 +496,6 @@ class RunToken:
                 self._alarm.release()
 
     def run_callbacks(self) -> None:
-        """Call the callbacks of `call_soon`."""
         callbacks = self.callbacks
         while callbacks:
             function, arguments = callbacks.popleft()

@@ -105,8 +105,6 @@ class NodeOfMembers(Protocol):
 
 
 class LocalTransport:
-    """The connections of one simulated process."""
-
     def __init__(self, node: NodeOfMembers, reactor: LocalReactor) -> None:
         self.reactor = reactor
         self._node = node
@@ -186,7 +184,6 @@ class LocalReactor:
         self._cancels: dict[Callable[[], object], Cancel] = {}
 
     def _call(self, callback: Callable[[], None]) -> None:
-        """Call as this process."""
         was, here.process = here.process, self.process
         try:
             callback()

@@ -68,7 +68,6 @@ def _rows(waiting: Sequence[BreakpointStop]) -> list[dict[str, Any]]:
 
 
 def _ask() -> int | None:
-    """The number that the user types; None for none."""
     while True:
         try:
             typed = input("Debug which? [Enter: none] ").strip()

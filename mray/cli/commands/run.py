@@ -39,8 +39,6 @@ Runs a program written for Ray on mray: `import ray` and `from ray.x import y` m
 
 
 class _Program(NamedTuple):
-    """The module that becomes `__main__`."""
-
     source: CodeType | bytes | str
     #: The name of the source in tracebacks.
     name: str

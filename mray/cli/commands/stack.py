@@ -116,7 +116,6 @@ def stacks_of(view: SessionView, row: dict[str, Any], program: str | None, varia
 
 
 def _spy(program: str, pid: int, variables: bool) -> tuple[str, str]:
-    """(stacks, "") or ("", why they are not available)."""
     words = [program, "dump", "--pid", str(pid), *(["--locals"] if variables else [])]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=_PATIENCE, check=False)

@@ -116,7 +116,6 @@ def main(words: list[str]) -> int:
 
 
 def _serve(given: argparse.Namespace) -> int:
-    """Serve the live page of all sessions."""
     page = LivePage(given.port, session_directory(given.session) if given.session else "")
     print(page.address, flush=True)
     webbrowser.open(page.address)
@@ -192,7 +191,6 @@ _NAMED = {
 
 
 def _key(seconds: float) -> str | None:
-    """Wait for a key until the next sample; None if there was none."""
     watched = [sys.stdin] if sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty() else []
     ready, _writable, _broken = select.select(watched, [], [], seconds)
     if not ready:
@@ -209,7 +207,6 @@ def named_key(sent: bytes) -> str:
 
 # ------------------------------------------------------------------------------------------------ drawing
 def _text(made: Sequence[tuple[str, str]]) -> Any:
-    """Lines and their styles as rich prints them."""
     import rich.text  # noqa: PLC0415
 
     text = rich.text.Text(no_wrap=True)
@@ -240,7 +237,7 @@ def render(now: Sample, before: Sample, screen: Screen, width: int, height: int 
     if height is None:
         screen.shown = len(cells)
         return [*head, *made, *below]
-    room = height - len(head) - 2  # the titles, and the line about keys
+    room = height - len(head) - 2
     screen.shown = max(1, min(len(cells), max(room - len(below), _LEAST_ROWS)))
     screen.top = max(0, min(screen.top, screen.total - screen.shown))
     rows = made[1 + screen.top : 1 + screen.top + screen.shown]

@@ -107,5 +107,4 @@ def _join(_actor: Any, actors: Sequence[Any], rank: int, backend: str, name: str
 
 
 def _leave(_actor: Any, name: str) -> None:
-    """Leave, in the actor."""
     collective.destroy_collective_group(name)

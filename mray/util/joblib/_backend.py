@@ -72,8 +72,6 @@ def _placed(arg: Any, large: tuple[Any, ...]) -> Any:
 
 
 class _Batch(PoolJob):
-    """A batch in flight, and joblib's future of it."""
-
     __slots__ = ("_callback", "_deliver", "_success", "_value", "done")
 
     def __init__(

@@ -239,7 +239,6 @@ class Pool:
         self._worker_pool.join()
 
     def _fed(self, feeder: IMapIterator) -> None:
-        """An input is exhausted."""
         if feeder in self._feeders:
             self._feeders.remove(feeder)
             self._end_if_fed()
@@ -403,7 +402,6 @@ class _Job(PoolJob):
 
 # ---------------------------------------------------------------------------------------------- iterators
 def _give_back(local: dict[str, Any], value: Any) -> None:
-    """Undo `next`."""
     local["self"].put_back(value)
 
 

@@ -379,7 +379,6 @@ def _task_in(worker: Row, work: Row) -> str:
 
 
 def _debts(view: SessionView, answers: Row) -> Iterator[str]:
-    """The calls and objects that threads of a process wait for."""
     for wait in answers.get("waits") or ():
         for debt in wait["on"]:
             actor, pid = view.names.get(debt["actor_id"].hex()), view.pids.get(debt["process"])

@@ -440,7 +440,6 @@ def _summarized(
 
 
 def _plain(summary: dict[str, Any]) -> dict[str, Any]:
-    """The same with plain dicts for counters."""
     return {key: _plain(value) if isinstance(value, dict) else value for key, value in summary.items()}
 
 
