@@ -144,7 +144,7 @@ def compare(tokens: int = 200, on_cluster: bool = False) -> Comparison:
 
 
 def main() -> None:
-    """Run the example in a session of its own, wherever `MRAY_ADDRESS` says."""
+    """Run the example in its own session, on the engine that `MRAY_ADDRESS` names."""
     tokens = int(sys.argv[1]) if sys.argv[1:] else 200
     with mray.init() as context:
         print_comparisons([compare(tokens, on_cluster=context["address"] != "local")])

@@ -143,7 +143,7 @@ def compare(executions: int = 20, megabytes: float = 64) -> Comparison:
 
 
 def main() -> None:
-    """Run the example in a session of its own."""
+    """Run the example in its own session."""
     with mray.init(**session_options()):
         executions, megabytes = [*sys.argv[1:3], *["20", "64"][len(sys.argv) - 1 :]][:2]
         print_comparisons([compare(int(executions), float(megabytes))])

@@ -39,7 +39,7 @@ def compare(executions: int = 2000) -> Comparison:
 
 
 def main() -> None:
-    """Run the example in a session of its own."""
+    """Run the example in its own session."""
     with mray.init():
         print_comparisons([compare(*map(int, sys.argv[1:2]))])
 

@@ -123,7 +123,7 @@ def compare(executions: int = 100, batch: Images | None = None, result: Path | N
 
 
 def main() -> None:
-    """Run the example in a session of its own."""
+    """Run the example in its own session."""
     executions = int(sys.argv[1]) if sys.argv[1:] else 100
     batch, result = (load_batch(Path(sys.argv[2])), Path("edges.ppm")) if sys.argv[2:] else (None, None)
     with mray.init():

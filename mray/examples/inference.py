@@ -101,7 +101,7 @@ def compare(steps: int = 200, workers: int = 2) -> Comparison:
 
 
 def main() -> None:
-    """Run the example in a session of its own."""
+    """Run the example in its own session."""
     with mray.init():
         print_comparisons([compare(*map(int, sys.argv[1:3]))])
 

@@ -100,7 +100,7 @@ class AcceleratorContext:
 
 
 def register_accelerator_context(torch_module_name: str, communicator_cls: type[Communicator]) -> None:
-    """Use this class of communicators for edges and collectives of ``transport="accelerator"`` in graphs compiled from now on.
+    """Use this class of communicators for edges and collectives of ``transport="accelerator"`` in graphs that are compiled afterwards.
 
     `torch_module_name`: the kind of device, such as ``"cuda"`` or ``"npu"``; ImportError when torch has no such module.
     """

@@ -197,7 +197,7 @@ class ActorState(StateSchema):
 
 @dataclass
 class TaskState(StateSchema):
-    """A call of a function or method: those that are not answered yet, and the last thousand of each living worker."""
+    """A call of a function or method: unanswered ones, and the last thousand of each living worker."""
 
     KEY, WORDS = "task_id", ("task", "tasks")
 
