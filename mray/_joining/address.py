@@ -1,9 +1,8 @@
 """The address of a user's persistent session: one file, ``address``, beside the sessions of a temporary directory.
 
-In commands and drivers that start, join or end one; in the node, which checks whether the file still names it. The file holds the
-session's directory, its node's pid and that process's start time, which makes the pid unambiguous. It lies in the user's folder, which
-no other user may enter, is written and removed atomically, and is valid only while a process of the session holds its lock: the file of
-a killed session, or one from before a reboot, is removed by the next reader.
+The file holds the session's directory, its node's pid and that process's start time, which makes the pid unambiguous. It lies in the
+user's folder, which no other user may enter, is written and removed atomically, and is valid only while a process of the session holds
+its lock: the file of a dead session is removed by the next reader.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@
     mray stop ──SIGTERM──▶ node: notifies the drivers, ends all, removes every name; SIGKILL if it does not
 
 The node watches the process that has started it until the session is named, so a `mray start` that is killed midway leaves nothing.
-Afterwards only `mray stop` or a signal ends it. If the node is killed, the kernel ends the workers, the zygote removes the names, and
-every driver gets an error; a driver also cleans up itself if no zygote was left.
+Afterwards only `mray stop` or a signal ends it. If the node is killed, the kernel ends the workers, the zygote or else a driver removes
+the names, and every driver gets an error.
 
 The end of a driver ends only its own work (`mray._decide.scheduler.root_names`). Its workers run with its ``sys.path`` and working
 directory, and the environment variables of `mray start`.

@@ -1,7 +1,7 @@
 """A `Figure` as plain SVG in layers, for notebooks, pages, and files where the program ``dot``, which draws better, is not installed. Pure.
 
 Boxes lie below all that they depend on, as close to the centre of their neighbours as there is room; edges are straight from layer to
-layer. The label of an edge has its own cell between two layers of boxes, so that it covers neither a box nor another label.
+layer. The label of an edge has its own cell between two layers, so that it covers no box or other label.
 
 Every DAG node is a ``<g class="box">`` with its number in ``data-number``, every edge a ``<g class="edge">`` with ``data-source``,
 ``data-target`` and ``data-channel``, and its text a ``<g class="label">``, for scripts and tests.

@@ -1,9 +1,8 @@
 """Resources of the machine that a test run holds, and those that a test has left behind.
 
 In the process that runs tests. Its descendants carry a mark in their environment, so that a process is found even after
-its parents are dead; sessions live in a directory of this process, so that concurrent runs do not see each other's.
-
-Resources are listed twice per test, so a listing reads only names and numbers. The name of a process is read only if it is new.
+its parents are dead; sessions live in a directory of this process, so that concurrent runs do not see each other's. Resources are listed
+twice per test, so a listing reads only names and numbers.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Hanging tests: the stacks of every process of the session, shortly before a test's time limit.
 
-In a thread of the process that runs tests. pytest-timeout, or pytest's ``faulthandler_timeout``, print
-the stacks of this process alone, and then end the test, or the run; here all processes are asked, by ``mray stack`` in a separate
-process, since this one may be what hangs. Its text goes to the stderr that the run was started with.
+pytest-timeout, or pytest's ``faulthandler_timeout``, print the stacks of this process alone, and then end the test, or the run. Here a
+thread lets ``mray stack`` ask all processes, in a separate process, since this one may be what hangs. Its text goes to the stderr that
+the run was started with.
 """
 
 from __future__ import annotations

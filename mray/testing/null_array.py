@@ -5,8 +5,8 @@
     the result is returned immediately             by numpy, later
 
 The host reads the memory of an array only in `numpy` and what builds on it, which waits for the device and counts the wait. Queued work
-holds addresses and keeps nothing alive, as with CUDA: the memory of a dead array is reused in the order of the stream that was current
-at its allocation; a user on another stream calls `record_stream`, or lets the streams wait for each other.
+keeps nothing alive, as with CUDA: the memory of a dead array is reused in the order of the stream that was current at its allocation; a
+user on another stream calls `record_stream`, or lets the streams wait for each other.
 
 Rejected: a subclass of numpy's array, whose memory numpy's C code reads directly on the host.
 """

@@ -4,13 +4,13 @@
     allocate: memfd "mray-null-<scope>-<device>"   open_exported: /proc/<pid>/fd/<fd>, whose inode must match
     Region: mapped, its descriptor open            Region: mapped, its descriptor open
 
-The used memory of a device is not stored: it is the sum of the files of its name that any process has open, each counted once. So it is
-right whenever and however a process dies.
+The used memory of a device is the sum of the files of its name that any process has open, each counted once, and so is right however a
+process dies.
 
 *Addresses do not repeat.* Regions are mapped at ever higher addresses of a reserved, inaccessible range, so the use of an address after
 its
-memory was freed finds nothing (`resolve`), rather than other data. Addresses are resolved when work runs, on the
-thread of a stream, which holds the region meanwhile, so that no access hits an unmapped page.
+memory was freed finds nothing (`resolve`). Addresses are resolved when work runs, on the thread of a stream, which holds the region
+meanwhile, so that no access hits an unmapped page.
 
 Any thread. Finalizers may run between any two byte codes and drop regions, so nothing is locked: each change of a table is one call into
 C, which no other thread interrupts.

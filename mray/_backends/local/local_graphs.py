@@ -6,8 +6,8 @@
     CompiledDAGRef.get                              no value or no room: back to its calls
       a scheduling point, then waits cooperatively
 
-Programs and rings are those of every engine (`mray._graph`, `mray._channel`), so copies, buffers and errors are the same. A seed fixes
-the interleaving of the operations of all actors, and of executions in flight.
+Programs and rings are those of every engine (`mray._graph`, `mray._channel`). A seed fixes the interleaving of the operations of all
+actors, and of executions in flight.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Large values of a session in one process: heap bytes that are passed by reference.
 
-They have the form SEGMENT, as in the native engine, so that a value above the inline limit is written once and read in place (read-only
-arrays are views of it); their "name" carries the bytes. They are released with the last entry, message or array that holds them.
+They have the form SEGMENT, as in the native engine, so that a large value is written once and read in place (read-only arrays are views
+of it); their "name" carries the bytes, which are released with the last entry, message or array that holds them.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     callbacks in the order of asyncio                     timers by the session's clock
 
 For every loop that runs in a simulated thread: the user's (`asyncio.run`), and async actors' main loops, which wait cooperatively
-already (`mray._ipc.event_loop` in a `LocalReactor`) and only get the clock. Each iteration of a loop is a scheduling point. Loops other
-than asyncio's own (uvloop) are unchanged: they block all threads while they wait.
+already (`mray._ipc.event_loop` in a `LocalReactor`) and only get the clock. Loops other than asyncio's own (uvloop) are unchanged: they
+block all threads while they wait.
 
 Imports asyncio, so only processes with a session load it.
 """

@@ -4,8 +4,8 @@ Functions that block a thread (`time.sleep`, conditions, `Thread.join`), or that
 points; the others answer for the simulated process (pid, exit handlers, its unpickled classes). Large copies are made by one thread,
 since only that one is simulated.
 
-A thread without the run token gets the original function, and so does a module that imported a function by name before `init` (``from
-time import sleep``): its calls block all threads, which is slower and still correct.
+A thread without the run token gets the original function, and so does a module that imported a function by name before `init`: its calls
+block all threads, which is slower and still correct.
 """
 
 from __future__ import annotations

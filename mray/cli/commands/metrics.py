@@ -1,8 +1,7 @@
 """``mray metrics``: the numbers of a session in Prometheus's text format, printed or written to a file.
 
-With ``init(_metrics_export_port=...)`` a driver serves the same text until its session ends (`Exporter`): on the loopback
-interface alone, to processes of its user and of root, at any path, as Ray does; each request queries the session. For ``mray start
---metrics-export-port`` a background process does, as long as the session lives (`serve_apart`).
+With ``init(_metrics_export_port=...)`` a driver serves the same text until its session ends (`Exporter`), at any path, as Ray does; each
+request queries the session. For ``mray start --metrics-export-port`` a background process does (`serve_apart`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """``mray stack``: the Python stacks of the processes of a session.
 
 py-spy, if installed and permitted, reads them from outside, also of a process that is stopped or whose interpreter is held by C code,
-and of the zygote. Otherwise each process is asked; its reading thread answers while the main thread computes. A worker whose interpreter
-is held by C code writes them through faulthandler.
+and of the zygote. Otherwise the reading thread of each process answers; a worker whose interpreter is held by C code writes them through
+faulthandler.
 
 A table shows each stack from the user's first frame on, down to mray's first frame, in which it waits.
 """

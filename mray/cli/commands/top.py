@@ -1,8 +1,7 @@
 """``mray top``: a live view of a session in the terminal, through the package rich.
 
-Each refresh is one sample (`mray.cli.samples`); rates are differences of two samples. Nothing is measured in the session. A graph's
-latency is estimated from its throughput and the executions in flight (Little's law). Its bottleneck is the method that
-computed at most of the samples so far.
+Each refresh is one sample (`mray.cli.samples`); rates are differences of two samples. A graph's latency is estimated from its throughput
+and the executions in flight (Little's law). Its bottleneck is the method that computed at most of the samples so far.
 
 The view is lines of text, made for a width and a height. Numbers and states are always whole; names are shortened.
 """

@@ -1,7 +1,7 @@
 """The backend that joblib calls.
 
-In the process that calls ``joblib.Parallel``. Batches of calls go to a worker pool (see `mray.util._worker_pool`) that is retained for
-the next ``Parallel`` with the same number of jobs and options, as loky retains its workers::
+Batches of calls go to a worker pool (see `mray.util._worker_pool`) that is retained for the next ``Parallel`` with the same number of
+jobs and options, as loky retains its workers::
 
     Parallel ──submit(batch)──▶ worker pool ──▶ actor: unwrap, call the batch
        ▲                                      │
