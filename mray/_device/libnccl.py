@@ -190,17 +190,17 @@ def load() -> LibNccl:
     """The library of this process. Raises LookupError that says what to install."""
     global _found
     if _found is None:
-        why = ""
+        reasons = []
         for open_it in (_loaded, _of_packages, _of_system):
             try:
                 library = open_it()
             except OSError as error:
-                why = str(error)
+                reasons.append(str(error))
                 continue
             _found = LibNccl(library)
             break
         else:
-            raise LookupError(f"the library of NCCL, {LIBRARY}, is not here ({why}): {INSTALL}")
+            raise LookupError(f"the library of NCCL, {LIBRARY}, was not found ({'; '.join(dict.fromkeys(reasons))}): {INSTALL}")
     return _found
 
 
@@ -211,7 +211,7 @@ def _loaded() -> Any:
 def _of_packages() -> Any:
     for path in _package_paths():
         return ctypes.CDLL(path)
-    raise OSError("no package nvidia-nccl")
+    raise OSError("no package nvidia-nccl with it is installed")
 
 
 def _package_paths() -> Iterator[str]:

@@ -88,7 +88,7 @@ class Introductions:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fds[0])
         if not peer_is_ours(sock):
             sock.close()
-            raise PermissionError(f"the connection to {_named(process)} is of another user's making")
+            raise PermissionError(f"the connection to {_named(process)} belongs to another user")
         return sock, pid
 
     def know(self, process: str) -> bool:

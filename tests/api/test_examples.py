@@ -204,3 +204,10 @@ for path, names in parts.items():
         sys.modules.setdefault(".".join(words[:end]), ModuleType(".".join(words[:end]))).__path__ = []
     vars(sys.modules[".".join(words)]).update(names)
 """
+
+
+def test_the_image_pipeline_refuses_what_is_no_picture(tmp_path):
+    text = tmp_path / "picture.ppm"
+    text.write_bytes(b"P3 1 1 255 0 0 0")
+    with pytest.raises(ValueError, match=f"{text} is not a binary PPM picture"):
+        example("image_pipeline").load_batch(text)

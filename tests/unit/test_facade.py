@@ -5,9 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from mray._libraries.core.autoscaler import request_resources
+from mray._libraries.core.internal_api import memory_summary
+from mray._libraries.core.serve_client import parse_runtime_env_args
 
 
 def run(program: str, *options: str, **environ: str) -> str:
@@ -628,3 +633,21 @@ print(ray.is_initialized())
         "this address names a Ray cluster, and `import ray` means mray in this process (mray run, mray.a",
         "False",
     ]
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "text"),
+    [
+        (lambda: request_resources(bundles=[{1: 1}]), TypeError, "each bundle key should be str"),
+        (lambda: memory_summary(sort_by="COLOUR"), ValueError, r"sort_by is one of \[.*\], units one of .*; got 'COLOUR' and 'B'"),
+        (
+            lambda: parse_runtime_env_args("env.yaml", "{}"),
+            ValueError,
+            "Only one of --runtime_env and --runtime-env-json can be provided",
+        ),
+    ],
+    ids=["bundles", "order", "environments"],
+)
+def test_a_function_of_rays_libraries_refuses_a_wrong_argument(call: Callable[[], object], kind: type[Exception], text: str) -> None:
+    with pytest.raises(kind, match=text):
+        call()

@@ -15,6 +15,7 @@ import pytest
 
 from mray._common import kept
 from mray._common import messages as m
+from mray._ipc import introductions
 from mray._ipc.connection import SocketConnection, encode
 from mray._ipc.frames import decode_message
 from mray._ipc.interrupts import InterruptGuard
@@ -321,4 +322,13 @@ def test_an_observer_speaks_with_whom_it_names_over_its_own_connection(node: Nod
         text = "there is no process nobody in this session any more"
         assert decode_message(sock.recv(200)[4:]) == (m.REFUSED, errno.ECONNREFUSED, text)
         assert sock.recv(1) == b""
+    second.close()
+
+
+def test_a_connection_of_another_user_is_refused(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, _door = node.two()
+    monkeypatch.setattr(introductions, "peer_is_ours", lambda _sock: False)
+    with pytest.raises(PermissionError, match="the connection to process b belongs to another user"):
+        first.to("b", 60)
+    first.close()
     second.close()

@@ -6,6 +6,7 @@ import gc
 import inspect
 import os
 import pickle
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -442,3 +443,29 @@ def test_a_rank_beyond_the_world_is_refused(devices):
     found = nccl_library.library()
     with pytest.raises(null_nccl.NcclError, match="INVALID_ARGUMENT"):
         found.communicator(1, found.unique_id(), 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("is_taken", "reason"), [(False, "Connection refused"), (True, "another user has taken the name")], ids=["alone", "another user"]
+)
+def test_the_error_of_a_rank_that_meets_no_other_says_why(
+    devices: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, is_taken: bool, reason: str
+) -> None:
+    devices(1)
+    monkeypatch.setattr(null_nccl, "_PATIENCE", 0.05)
+    monkeypatch.setattr(null_nccl, "peer_is_ours", lambda _line: False)
+    found = nccl_library.library()
+    unique_id = found.unique_id()
+    with socket.socket(socket.AF_UNIX) as other:
+        if is_taken:
+            other.bind(b"\0mray-null-nccl-" + unique_id[:64] + b"-0")
+            other.listen()
+        with pytest.raises(null_nccl.NcclError, match=f"rank 1 has not found its peers: .*{reason}"):
+            found.communicator(2, unique_id, 1, 0)
+
+
+def test_ranks_of_different_versions_do_not_meet(ranks, monkeypatch):
+    versions: dict[int, int] = {}  # of each thread
+    monkeypatch.setattr(null_nccl, "get_version", lambda: versions.setdefault(threading.get_ident(), 22000 + len(versions)))
+    failed = ranks(2, lambda _communicator, _rank: "met")
+    assert all("ranks of different versions" in str(each) for each in failed)

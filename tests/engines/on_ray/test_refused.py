@@ -19,6 +19,7 @@ from mray._api.current import set_backend  # noqa: E402
 from mray._backends.ray import wrappers  # noqa: E402
 from mray._backends.ray.connecting import connect, ray_address  # noqa: E402
 from mray._backends.ray.ray_backend import RayBackend  # noqa: E402
+from mray._backends.ray.ray_compiled import RayGraph  # noqa: E402
 from mray._backends.ray.within import NativeWithin  # noqa: E402
 from mray._common.options import session_options  # noqa: E402
 
@@ -137,3 +138,17 @@ def test_the_folder_of_sessions_is_not_rays_to_open(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     connect(session_options(address="ray:local", temp_dir=given))
     assert seen["_temp_dir"] == expected
+
+
+@pytest.mark.parametrize(
+    ("verb", "instead"),
+    [
+        ("report", "`ray stack` shows where the actors are"),
+        ("statistics", "measure in the program"),
+        ("profile", "set RAY_CGRAPH_ENABLE_TORCH_PROFILING=1 or RAY_CGRAPH_ENABLE_NVTX_PROFILING=1 for the program"),
+    ],
+)
+def test_what_rays_graphs_lack_is_refused_with_what_to_do_instead(verb: str, instead: str) -> None:
+    graph = RayGraph(SimpleNamespace(), None, 1, None, {})
+    with pytest.raises(NotImplementedError, match=rf"{verb}\(\) of a compiled graph is mray's own.* On Ray: {instead}\."):
+        getattr(graph, verb)()
