@@ -11,7 +11,7 @@ HEADING = "## Rooms"
 
 
 class Room(NamedTuple):
-    """A row of the table."""
+    """A room: its rows in the table, added up."""
 
     name: str
     owns: str
@@ -33,8 +33,15 @@ def rooms() -> dict[str, Room]:
     """Each room by its path below mray; ``.`` is the package's own folder."""
     section = PAGE.read_text().partition(f"\n{HEADING}\n")[2].partition("\n## ")[0]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line.startswith("|")][2:]
-    found = (Room(name.strip("`"), owns, tuple(tests.split(", ")), int(seconds)) for name, owns, tests, seconds in rows)
-    return {room.name: room for room in found}
+    found: dict[str, Room] = {}
+    for cell, owns, tests, seconds in rows:
+        name = cell.strip("`")
+        row = Room(name, owns, tuple(tests.split(", ")), int(seconds))
+        before = found.get(name)
+        if before is not None:
+            row = Room(name, f"{before.owns}; {owns}", before.tests + row.tests, before.seconds + row.seconds)
+        found[name] = row
+    return found
 
 
 def room_of(path: str) -> Room | None:

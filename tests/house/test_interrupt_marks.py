@@ -113,6 +113,8 @@ EXEMPT = {
         "_ipc.reactor:Reactor.start_background_reader": _THREAD,
         "_runtime.client.actor_calls:ActorCaller.announce": "carries out an instruction, for a message or a call",
         "_runtime.client.reconstruction:Recipe.make": "looks weak references up",
+        "_runtime.connections.ends:Ends.settle": "called by what dispatches a report of the node",
+        "_runtime.connections.endpoint:Endpoint._hung_up": "called by what dispatches a hang-up",
         "_runtime.connections.requests:Answer._call_back": "called by what dispatches the answer",
     },
     USERS: {
