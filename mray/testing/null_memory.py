@@ -135,7 +135,7 @@ def _keep(region: NullRegion) -> NullRegion:
 
 
 def drop(region: NullRegion) -> None:
-    """Hide the region from `find`. Idempotent."""
+    """Mark the region as not in use, and hide it from `find`. Idempotent."""
     region.is_live = False
     if _regions.pop(region.base, None) is not None:
         _bases.remove(region.base)

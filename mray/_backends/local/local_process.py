@@ -193,7 +193,7 @@ class SimulatedProcess:
             self.sim_threads.append(self._caller)
 
     def finish_callbacks(self) -> None:
-        """Run the callbacks that are due before the session's threads end, without those that wait."""
+        """Run the due callbacks before the session's threads end; callbacks that wait are abandoned."""
         for _ in range(_MOST_DECISIONS):
             self.run_token.pause()
             if not self._callbacks:

@@ -114,7 +114,7 @@ def close_loops(before: Callable[[], None]) -> None:
 
 
 def _number_of(task: Any) -> tuple[int, str]:
-    """Sort tasks by creation, unless the user has named them."""
+    """The sort key of tasks: by creation, unless the user has named them."""
     name = str(task.get_name())
     return len(name), name
 

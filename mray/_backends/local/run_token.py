@@ -141,7 +141,7 @@ class RunToken:
 
     # ------------------------------------------------------------------------------------ taking part
     def is_held_by(self, sim_thread: SimulatedThread) -> bool:
-        """Whether this simulated thread runs, and is the calling one."""
+        """Whether this simulated thread belongs to this run token and holds it."""
         return self._current is sim_thread and sim_thread.run_token is self
 
     def holder(self) -> SimulatedThread | None:

@@ -100,7 +100,7 @@ class NCCLGroup(BaseGroup):
 
     # ------------------------------------------------------------------------------------ tensors
     def _like(self, tensor: Any, others: Sequence[Any]) -> Any:
-        """Return a new tensor that holds one like `tensor` of each rank. ValueError when the others differ from it."""
+        """Return a new tensor with room for one like `tensor` of each rank. ValueError when the others differ from it."""
         shape = tuple(tensor.shape)
         with self.refusing():
             facts = {(tuple(other.shape), str(other.dtype)) for other in others}
