@@ -12,6 +12,7 @@
     death_watch          exits of processes whose work streams may wait for
     device_faults        a fault of the own device, which ends the process
     lending              streams, which are never destroyed while a process may wait for them
+    gpu_checks           what `mray doctor` says of GPUs, with peer_check
     mps_control          NVIDIA's control program of MPS
     nccl_library, libnccl        the library for collectives; NVIDIA's, as torch has loaded it
 

@@ -13,8 +13,7 @@ from collections.abc import Container, Iterable, Sequence
 from mray._common import settings
 from mray._common.kept import io, os
 from mray._device.nvml import ask_links
-from mray._inside.topology import affinity
-from mray._ipc.discovery import ORDER, Gpu, GpuId, is_named, machine_gpus
+from mray._inside.topology import affinity, discovery
 
 _SYSTEM = "/sys"
 
@@ -29,18 +28,18 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
     return tuple(sorted(cpus))
 
 
-def uuids(ids: Sequence[GpuId]) -> dict[GpuId, str]:
+def uuids(ids: Sequence[discovery.GpuId]) -> dict[discovery.GpuId, str]:
     """The uuids of these GPUs, which are independent of visibility; GPUs whose index among all is unknown are left out.
 
     Numbers are bus positions where the user has said so or nothing (`mray._ipc.discovery.with_order`), else CUDA may count otherwise.
     """
-    found: dict[GpuId, str] = {name: name for name in ids if isinstance(name, str)}
+    found: dict[discovery.GpuId, str] = {name: name for name in ids if isinstance(name, str)}
     numbers = [name for name in ids if isinstance(name, int)]
     if settings.NULL_DEVICES.get() is not None:
         uuid_of = importlib.import_module("mray.testing.null_topology").uuid_of
         return {**found, **{number: uuid_of(number) for number in numbers}}
-    gpus = machine_gpus()
-    if settings.of_library(ORDER) == "PCI_BUS_ID" or len({gpu.model for gpu in gpus}) == 1:
+    gpus = discovery.machine_gpus()
+    if settings.of_library(discovery.ORDER) == "PCI_BUS_ID" or len({gpu.model for gpu in gpus}) == 1:
         found.update({number: gpus[number].uuid for number in numbers if number < len(gpus) and gpus[number].uuid})
     return found
 
@@ -66,12 +65,12 @@ def numa_nodes(allowed: Iterable[int], root: str = _SYSTEM) -> list[tuple[int, .
     return [node for node in nodes if node] or [tuple(sorted(usable))]
 
 
-def cpus_near(gpu: Gpu, allowed: Container[int], root: str = _SYSTEM) -> tuple[int, ...]:
+def cpus_near(gpu: discovery.Gpu, allowed: Container[int], root: str = _SYSTEM) -> tuple[int, ...]:
     """The CPUs near a PCI address; none when unknown."""
     return _cpus_in(os.path.join(root, "bus/pci/devices", gpu.address.lower(), "local_cpulist"), allowed) if gpu.address else ()
 
 
-def bus_distance(one: Gpu, other: Gpu, root: str = _SYSTEM) -> int:
+def bus_distance(one: discovery.Gpu, other: discovery.Gpu, root: str = _SYSTEM) -> int:
     """The distance of two GPUs on the PCI bus, by the bridges in the kernel's device paths."""
     places = []
     for gpu in (one, other):
@@ -89,7 +88,7 @@ def bus_distance(one: Gpu, other: Gpu, root: str = _SYSTEM) -> int:
     return affinity.NODE if near[0] and near[0] == near[1] else affinity.FAR
 
 
-def gpu_distances(gpus: Sequence[Gpu], linked: Iterable[tuple[str, str]], root: str = _SYSTEM) -> dict[tuple[int, int], int]:
+def gpu_distances(gpus: Sequence[discovery.Gpu], linked: Iterable[tuple[str, str]], root: str = _SYSTEM) -> dict[tuple[int, int], int]:
     """The distance of each pair of GPUs, by their numbers; `linked`: the uuids of pairs with NVLink."""
     links = {frozenset(pair) for pair in linked}
     return {
@@ -98,18 +97,18 @@ def gpu_distances(gpus: Sequence[Gpu], linked: Iterable[tuple[str, str]], root: 
     }
 
 
-def read_topology(ids: Iterable[GpuId], allowed: Sequence[int], root: str = _SYSTEM) -> affinity.Topology:
+def read_topology(ids: Iterable[discovery.GpuId], allowed: Sequence[int], root: str = _SYSTEM) -> affinity.Topology:
     """The topology of the allowed CPUs and of the GPUs with these ids (indices or UUIDs)."""
     ids = list(ids)
     if settings.NULL_DEVICES.get() is not None:
         pretended = importlib.import_module("mray.testing.null_topology")
         return affinity.Topology(numa_nodes(allowed, root), pretended.cpus_near(ids, allowed), pretended.distances(ids))
-    gpus = machine_gpus()
-    named = {name: gpu for name in ids for gpu in gpus if is_named(gpu, name)}
+    gpus = discovery.machine_gpus()
+    named = {name: gpu for name in ids for gpu in gpus if discovery.is_named(gpu, name)}
     near = {name: cpus_near(gpu, allowed, root) for name, gpu in named.items()}
     used = list({gpu.index: gpu for gpu in named.values()}.values())
     known = gpu_distances(used, ask_links([gpu.uuid for gpu in used]) if len(used) > 2 else (), root)
-    apart: dict[tuple[GpuId, GpuId], int] = {}
+    apart: dict[tuple[discovery.GpuId, discovery.GpuId], int] = {}
     for one, other in itertools.combinations(named, 2):
         pair = sorted((named[one].index, named[other].index))
         apart[one, other] = known.get((pair[0], pair[1]), affinity.LINKED)  # parts of one GPU

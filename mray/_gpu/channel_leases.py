@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Protocol
 
-from mray._inside.memory import WORD, publish_fence
+from mray._inside.memory import publish_fence
 from mray._inside.transports import ReaderEnd, WriterEnd
 from mray._ipc import layout as at
 from mray._ipc.ring_loans import RingLoans, has_died, sign
@@ -38,7 +38,7 @@ class Lender(RingLoans[Lent]):
 
     def __init__(self, end: WriterEnd) -> None:
         layout = end.layout
-        first = end.offset // WORD
+        first = end.offset // at.WORD
         ended = [first + layout.lease(reader, 0) + at.ENDED for reader in range(layout.readers)]
         super().__init__(end.segment.words(), ended, at.LEASE_WORDS)
         self._uses = 0
@@ -103,7 +103,7 @@ class LeaseHolder:
 
     def __init__(self, end: ReaderEnd) -> None:
         layout, reader = end.layout, end.reader
-        first = end.offset // WORD
+        first = end.offset // at.WORD
         self._words = words = end.segment.words()
         self._board = first + layout.board(reader)
         self._first = first + layout.lease(reader, 0)

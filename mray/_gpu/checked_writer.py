@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from mray._api.dag_scan import ObjectScanner
-from mray._inside.transports import ChannelWriter, EdgeRules, Failed, WrappedWriter
+from mray._inside.transports import ChannelWriter, Failed, WrappedWriter
+from mray._inside.transports import communicator_edge as edge
 
 
 class CheckedWriter(WrappedWriter):
@@ -17,7 +18,9 @@ class CheckedWriter(WrappedWriter):
 
     __slots__ = ("_failure", "_rules", "_scanner")
 
-    def __init__(self, inner: ChannelWriter, rules: EdgeRules, types: tuple[type, ...], failure: Callable[[BaseException], bytes]) -> None:
+    def __init__(
+        self, inner: ChannelWriter, rules: edge.EdgeRules, types: tuple[type, ...], failure: Callable[[BaseException], bytes]
+    ) -> None:
         super().__init__(inner)
         self._rules = rules
         self._scanner = ObjectScanner(types)

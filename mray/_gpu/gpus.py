@@ -24,7 +24,7 @@ from mray._graph.gpu_edges import Carriage
 from mray._graph.graph_messages import OFFER, WITHDRAW
 from mray._inside.plans import plan as plans
 from mray._inside.plans import select
-from mray._inside.transports import ChannelReader, ChannelWriter, EdgeRules, ReaderEnd, ShmReader, ShmWriter, WriterEnd
+from mray._inside.transports import ChannelReader, ChannelWriter, ReaderEnd, ShmReader, ShmWriter, WriterEnd, communicator_edge
 from mray._runtime.connections.part import Part
 from mray.exceptions import RaySystemError
 
@@ -86,7 +86,7 @@ class Gpus(Part):
         self, route: plans.Route, end: WriterEnd, carriage: Carriage | None, failure: Callable[[BaseException], bytes]
     ) -> ChannelWriter:
         devices = _devices_for(route)
-        rules = EdgeRules(route.transfer.static_shape, route.transfer.direct_return)
+        rules = communicator_edge.EdgeRules(route.transfer.static_shape, route.transfer.direct_return)
         if route.transport == select.NCCL:
             from mray._gpu.nccl_edge import NcclWriter  # noqa: PLC0415  (only members need it)
 

@@ -11,10 +11,11 @@ from typing import Any
 from mray._api.communicator import Communicator
 from mray._api.dag_scan import ObjectScanner
 from mray._device.device import Platform
-from mray._inside.transports import ChannelReader, ChannelWriter, CommunicatorReader, CommunicatorWriter, Deferred, EdgeRules, Gap, ReaderBy
+from mray._inside.transports import ChannelReader, ChannelWriter, ReaderBy
+from mray._inside.transports import communicator_edge as edge
 
 
-class NcclWriter(CommunicatorWriter):
+class NcclWriter(edge.CommunicatorWriter):
     """In the actor that sends."""
 
     __slots__ = ("_platform",)
@@ -24,14 +25,14 @@ class NcclWriter(CommunicatorWriter):
         inner: ChannelWriter,
         communicator: Communicator,
         ranks: Sequence[int],
-        rules: EdgeRules,
+        rules: edge.EdgeRules,
         failure: Callable[[BaseException], bytes],
         platform: Platform,
     ) -> None:
         super().__init__(inner, communicator, ranks, rules, failure)
         self._platform = platform
 
-    def _take_out(self, value: Any) -> tuple[list[Any], list[Gap], Any]:
+    def _take_out(self, value: Any) -> tuple[list[Any], list[edge.Gap], Any]:
         scanner = ObjectScanner(self._platform.tensor_types())
         table: dict[Any, Any] = {}
         tensors, gaps = [], []
@@ -39,19 +40,19 @@ class NcclWriter(CommunicatorWriter):
             table[tensor] = tensor
             if self._platform.is_tensor(tensor) and getattr(tensor.device, "index", tensor.device) == 0:
                 tensors.append(tensor)
-                table[tensor] = gap = Gap(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+                table[tensor] = gap = edge.Gap(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
                 gaps.append(gap)
         return tensors, gaps, scanner.replace_nodes(table) if tensors else value
 
 
-class NcclReader(CommunicatorReader):
+class NcclReader(edge.CommunicatorReader):
     """In an actor that receives."""
 
     __slots__ = ()
 
     def ahead(self) -> tuple[ChannelReader, Callable[[], None]]:
-        deferred = Deferred(self.try_read, self._communicator)
+        deferred = edge.Deferred(self.try_read, self._communicator)
         return ReaderBy(self, deferred), deferred.settle
 
-    def _receive(self, gap: Gap) -> Any:
+    def _receive(self, gap: edge.Gap) -> Any:
         return self._communicator.recv(gap.shape, gap.dtype, self._rank, None)

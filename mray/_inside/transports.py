@@ -3,12 +3,7 @@
 ====================  ====================================================================================================
 ChannelReader         One reading end of a channel.
 ChannelWriter         The writing end of a channel.
-CommunicatorReader    The reading end of an edge that goes through a communicator.
-CommunicatorWriter    The writing end of an edge that goes through a communicator.
-Deferred              A function whose communicator calls are only queued, each on its own stream.
-EdgeRules             The user's promises about an edge: tensors of one shape, or tensors alone.
 Failed                An error that is sent along an edge instead of a value.
-Gap                   Stands for a tensor in a message: its shape and dtype.
 GroupHost             A process of a session as a group uses it: its id, waits and doorbell.
 GroupMember           One attempt of a process to be a rank of a group.
 MemberOfGroup         A member of a group that calls collectives through shared memory.
@@ -22,15 +17,15 @@ WrappedReader         A reader around another one.
 WrappedWriter         A writer around another one.
 WriterEnd             The arguments of a `ShmWriter`.
 board                 The module of the memory that a member of a group publishes: its fields and their values.
+communicator_edge     The module of edges whose tensors go through a communicator.
 join                  Join a group of processes that call collectives together.
 library_of            The name of the array library that an object belongs to.
 ====================  ====================================================================================================
 """
 
-from mray._channel import board
+from mray._channel import board, communicator_edge
 from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed, ReaderBy, WrappedReader, WrappedWriter
 from mray._channel.collective_ops import library_of
-from mray._channel.communicator_edge import CommunicatorReader, CommunicatorWriter, Deferred, EdgeRules, Gap
 from mray._channel.group_host import GroupHost
 from mray._channel.membership import join
 from mray._channel.rank_communicator import RankCommunicator
@@ -42,12 +37,7 @@ __all__ = [
     "NOTHING",
     "ChannelReader",
     "ChannelWriter",
-    "CommunicatorReader",
-    "CommunicatorWriter",
-    "Deferred",
-    "EdgeRules",
     "Failed",
-    "Gap",
     "GroupHost",
     "GroupMember",
     "MemberOfGroup",
@@ -60,6 +50,7 @@ __all__ = [
     "WrappedWriter",
     "WriterEnd",
     "board",
+    "communicator_edge",
     "join",
     "library_of",
 ]

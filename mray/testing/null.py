@@ -34,7 +34,7 @@ from mray._common.settings import NullDevices
 from mray._device.device import Aliases, Device, DeviceFaultError, Facts, Mark, Platform
 from mray._device.mps_control import has_daemon, pipe_directory
 from mray._inside.memory import publish_fence, trust_fence
-from mray._ipc.discovery import GpuId, visible_ids
+from mray._inside.topology import discovery
 from mray.testing import null_memory, null_nccl
 from mray.testing.null_array import NullArray, NullHeap, Storage, dense, dtype_named, heaps
 from mray.testing.null_memory import NullRegion
@@ -283,7 +283,7 @@ class NullPlatform(Platform):
 
     name = "null"
 
-    def __init__(self, facts: NullDevices, visible: Sequence[GpuId] | None = None) -> None:
+    def __init__(self, facts: NullDevices, visible: Sequence[discovery.GpuId] | None = None) -> None:
         self.facts_of_machine = facts
         self.host = _HostMemory()
         self.fault = Fault()
@@ -331,7 +331,7 @@ class NullPlatform(Platform):
         null_memory.drop_all()
 
 
-def _visible(count: int, ids: Sequence[GpuId] | None) -> list[int]:
+def _visible(count: int, ids: Sequence[discovery.GpuId] | None) -> list[int]:
     """Numbers of the machine's devices in the order in which this process sees them."""
     if ids is None:
         return list(range(count))
@@ -348,7 +348,7 @@ def _visible(count: int, ids: Sequence[GpuId] | None) -> list[int]:
 def find_platform() -> NullPlatform | None:
     """The platform of this process, if the setting gives it pretended GPUs."""
     facts = settings.NULL_DEVICES.get()
-    return None if facts is None else NullPlatform(facts, visible_ids())
+    return None if facts is None else NullPlatform(facts, discovery.visible_ids())
 
 
 # ------------------------------------------------------------------------------------------ making arrays

@@ -31,7 +31,7 @@ from mray._common.process_local import kernel_pid
 from mray._common.tensor_layout import is_dense
 from mray._device.device import Facts
 from mray._device.platform import platform
-from mray._ipc.segment import round_up
+from mray._inside.memory import round_up
 from mray.testing import null_memory
 from mray.testing.null_memory import NullRegion
 from mray.testing.null_stream import NullStream, Streams

@@ -24,6 +24,7 @@ import pytest
 
 import mray
 from mray._device.platform import forget_platform
+from mray._ipc.discovery import Gpu
 from mray._ipc.process import command_line
 from mray.cli import checks
 from mray.dag import InputNode
@@ -730,7 +731,7 @@ def test_nothing_is_hinted_at_between_whole_gpus(begin, control, compiled, caplo
 
 # ------------------------------------------------------------------------------------------------ mray doctor
 def findings() -> list[tuple[str, str, str]]:
-    return [(found.verdict, found.subject, found.text) for found in checks.mps()]
+    return [(found.verdict, found.subject, found.text) for found in checks.gpus() if found.subject.startswith("mps")]
 
 
 def test_the_doctor_tells_of_daemons_and_for_whom_they_are(begin, control, users_daemon, machine, eventually):
@@ -751,7 +752,7 @@ def test_the_doctor_tells_of_daemons_and_for_whom_they_are(begin, control, users
 
 def test_the_doctor_says_what_to_install(machine, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr("mray._ipc.discovery.machine_gpus", lambda: [object()])
+    monkeypatch.setattr("mray._ipc.discovery.machine_gpus", lambda: [Gpu(0, "GPU-0", "H200")])
     ((verdict, subject, text),) = findings()
     assert (verdict, subject) == ("note", "mps")
     assert f"{PROGRAM} is not on PATH" in text

@@ -116,7 +116,7 @@ def test_gpus_are_as_far_apart_as_the_bus_says(bus):
 def test_nvlink_is_asked_for_by_a_process_of_its_own_and_only_where_it_matters(bus, monkeypatch):
     asked: list[list[str]] = []
     there = [Gpu(number, f"GPU-{number}", "", f"0000:{slot}:00.0") for number, slot in enumerate(["03", "43", "83"])]
-    monkeypatch.setattr(topology, "machine_gpus", lambda: there)
+    monkeypatch.setattr(topology.discovery, "machine_gpus", lambda: there)
     monkeypatch.setattr(topology, "ask_links", lambda uuids: asked.append(uuids) or [("GPU-0", "GPU-2")])
     two = read_topology([0, "GPU-2"], range(8), str(bus))
     assert asked == []

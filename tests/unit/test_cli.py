@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from mray import cli
-from mray._device import libcuda
+from mray._device import gpu_checks, libcuda
 from mray._device.peer_check import check_peers
 from mray._device.platform import forget_platform
 from mray._ipc import discovery, sessions
@@ -367,14 +367,14 @@ def test_the_doctor_says_whether_the_driver_is_fit(
     pretend(pretended)
     monkeypatch.setattr("mray._ipc.discovery.machine_gpus", lambda: [discovery.Gpu(0, "GPU-0", "H200")])
     monkeypatch.setattr(libcuda, "installed_driver", lambda: driver)
-    (found,) = (finding for finding in checks.devices() if finding.subject == "cuda")
+    (found,) = (finding for finding in gpu_checks.devices() if finding.subject == "cuda")
     assert (found.verdict, found.text) == (verdict, text)
 
 
 def test_the_doctor_draws_the_topology(pretend: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     pretend("3,island=2")
     monkeypatch.setattr("os.sched_getaffinity", lambda _pid: {0, 1, 2, 3, 4, 5})
-    rows = [(finding.subject, finding.text.split()) for finding in checks.topology()]
+    rows = [(finding.subject, finding.text.split()) for finding in gpu_checks.topology()]
     assert rows == [
         ("gpu topology", ["0", "1", "2"]),
         ("  gpu 0", [".", "NVLink", "far", "cpus", "0-1"]),
@@ -393,7 +393,7 @@ def test_the_doctor_draws_the_topology(pretend: Callable[[str], None], monkeypat
 )
 def test_the_doctor_has_gpus_read_a_pattern_from_each_other(pretend: Callable[[str], None], devices: str, verdict: str, text: str) -> None:
     pretend(devices)
-    findings = list(checks.peers())
+    findings = list(gpu_checks.peers())
     assert {finding.verdict for finding in findings} == {verdict}
     assert all(text in finding.text for finding in findings)
 
@@ -404,15 +404,15 @@ def test_gpus_that_may_not_read_each_other_are_not_tried(
 ) -> None:
     pretend("2,garbled=1")
     monkeypatch.setenv(variable, value)
-    (finding,) = checks.peers()
+    (finding,) = gpu_checks.peers()
     assert finding.verdict == checks.NOTE
     assert "switched off" in finding.text
 
 
 def test_the_doctor_tells_of_gpus_that_hang(pretend: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     pretend("2,late=100")
-    monkeypatch.setattr(checks, "check_peers", lambda: check_peers(2.0))
-    findings = list(checks.peers())
+    monkeypatch.setattr(gpu_checks, "check_peers", lambda: check_peers(2.0))
+    findings = list(gpu_checks.peers())
     assert [finding.verdict for finding in findings] == [checks.BAD]
     assert "hung" in findings[0].text
 

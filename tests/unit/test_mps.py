@@ -41,7 +41,7 @@ def test_gpus_are_named_by_uuids_where_their_numbers_are_known_to_be_places_on_t
     monkeypatch.delenv("MRAY_NULL_DEVICES", raising=False)
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
     there = [Gpu(0, "GPU-a", "H1"), Gpu(1, "GPU-b", "H1"), Gpu(2, "", "H1")]
-    monkeypatch.setattr(topology, "machine_gpus", lambda: there)
+    monkeypatch.setattr(topology.discovery, "machine_gpus", lambda: there)
     ids = [1, 0, 2, 7, "GPU-c", "MIG-d"]
     found = {1: "GPU-b", 0: "GPU-a", "GPU-c": "GPU-c", "MIG-d": "MIG-d"}
     assert topology.uuids(ids) == found

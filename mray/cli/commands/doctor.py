@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 
-from mray.cli.checks import BAD, OK, WARNING, clean, examine
+from mray._common.finding import BAD, OK, WARNING
+from mray.cli.checks import clean, examine
 from mray.cli.terminal import DONE, NOT_FOUND, add_format, parser, run_command, show
 
 SUMMARY = "check this machine: shared memory, limits, GPUs, packages, left-overs"
