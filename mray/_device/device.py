@@ -178,9 +178,9 @@ class Device(ABC):
         by a processor. The caller does not wait. Raises as `set_word`.
         """
 
+    @abstractmethod
     def mark(self, stream: int) -> Mark:
         """Mark the present end of the stream's work. Never waits, except for the first mark of a process, which synchronizes the clocks."""
-        raise NotImplementedError(f"{type(self).__name__} tells no times")
 
     @abstractmethod
     def copy(self, target: int, source: int, size: int, stream: int) -> None:

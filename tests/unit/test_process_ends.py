@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import traceback
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -13,11 +14,13 @@ import pytest
 from mray._common import messages as m
 from mray._common.causes import Cause
 from mray._decide.caller.caller_instructions import FailObjects
+from mray._ipc.connection import encode
 from mray._ipc.reaper import segment_prefix
 from mray._objects.ownership import Entry
 from mray._objects.remote_error import unpickle_error
 from mray._runtime.client import wakeups
 from mray._runtime.client.actor_calls import ActorCallers, ActorState
+from mray._runtime.client.descriptors import Descriptors
 from mray._runtime.client.wakeups import Wakeups
 from mray._runtime.connections import ends
 from mray._runtime.connections.deaths import node_error
@@ -249,6 +252,8 @@ def test_a_process_whose_conversation_breaks_goes_on_ringing_and_a_dead_one_does
     endpoint.facts = {"session": "0123"}
     part = Wakeups(endpoint)
     name = f"{segment_prefix('0123')}8c62cb31-1"
+    with pytest.raises(FileNotFoundError, match="no semaphore of that process: '/another-1'"):
+        part._be_rung_by("8c62cb31", "/another-1")
     part._be_rung_by("8c62cb31", name)
     with endpoint.lock:
         endpoint.ends.tell(Ended("8c62cb31", error=RaySystemError("The handler of BORROWED failed")))
@@ -266,3 +271,22 @@ def test_the_error_of_a_lost_node_keeps_the_frames_of_the_last_call_alone(asking
             endpoint.check()
         frames.append(len(list(traceback.walk_tb(caught.value.__traceback__))))
     assert frames == [frames[0]] * 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "text"),
+    [
+        (b"", ConnectionResetError, "process w1 ended before it gave a descriptor"),
+        (encode((m.FAULT, "no such key")), RaySystemError, "Process w1 did not give a descriptor: no such key"),
+        (encode((m.REFUSED, 2, "not here")), FileNotFoundError, "not here"),
+    ],
+    ids=["end", "fault", "refusal"],
+)
+def test_the_error_of_a_descriptor_that_does_not_come_names_the_process(answer: bytes, kind: type[Exception], text: str) -> None:
+    here, there = socket.socketpair()
+    client: Any = SimpleNamespace(from_peers=SimpleNamespace(on=lambda _handlers: None), connect=lambda _process: here)
+    with there:
+        there.sendall(answer)
+        there.shutdown(socket.SHUT_WR)
+        with pytest.raises(kind, match=text):
+            Descriptors(client, lambda _key: -1).fetch("w1", "a key")
