@@ -13,7 +13,7 @@ BAD = "bad"
 
 @dataclass(frozen=True)
 class Finding:
-    """What was checked, the result, and the remedy."""
+    """The subject of a check, its verdict, and the remedy."""
 
     subject: str
     verdict: str
