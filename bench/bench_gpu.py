@@ -227,21 +227,21 @@ def main(words: list[str]) -> int:
     if not rows:
         print("no such row; there are:", *(row.key for row in ROWS), file=sys.stderr)
         return 2
-    facts = measure("header", SHARED, "tiny")
-    if isinstance(facts, str):
-        print(facts, file=sys.stderr)
+    info = measure("header", SHARED, "tiny")
+    if isinstance(info, str):
+        print(info, file=sys.stderr)
         return 3
-    scale = arguments.scale or ("tiny" if facts["platform"] == "null" else "full")
+    scale = arguments.scale or ("tiny" if info["platform"] == "null" else "full")
     report = Report()
-    report.say(title(facts, scale))
-    collected: dict[str, Any] = {"header": facts, "scale": scale}
+    report.say(title(info, scale))
+    collected: dict[str, Any] = {"header": info, "scale": scale}
     failed = False
     for row in rows:
         figures = measure(row.key, row.variables, scale)
         collected[row.key] = figures
         report.say(f"\n{row.title}")
         for line in lines(row, figures):
-            if line.timed and facts["platform"] == "null":
+            if line.timed and info["platform"] == "null":
                 line = replace(line, passed=None)
             failed |= line.passed is False
             report.say(layout(line))
@@ -249,14 +249,14 @@ def main(words: list[str]) -> int:
         if arguments.json:
             Path(arguments.json).write_text(json.dumps(collected, indent=1))
         if arguments.save:
-            result_file(facts).write_text(report.text)
+            result_file(info).write_text(report.text)
     if arguments.save:
-        print(f"\nwritten to {result_file(facts)}")
+        print(f"\nwritten to {result_file(info)}")
     return int(failed)
 
 
-def result_file(facts: Figures) -> Path:
-    device = re.sub(r"[^a-z0-9]+", "-", str(facts["device"]).lower()).strip("-")
+def result_file(info: Figures) -> Path:
+    device = re.sub(r"[^a-z0-9]+", "-", str(info["device"]).lower()).strip("-")
     return RESULTS / f"{datetime.date.today()}-{device}.txt"
 
 
@@ -312,12 +312,12 @@ class Report:
         self.text += text + "\n"
 
 
-def title(facts: Figures, scale: str) -> str:
-    words = [f"bench/bench_gpu.py, {datetime.date.today()}, {facts['device']}, {size(facts['memory'])}, scale {scale}"]
-    if facts["platform"] == "cuda":
-        torch = f"torch {facts['torch']} (its NCCL {facts['torch_nccl']})"
-        words.append(f"driver {facts['driver']}, CUDA {facts['cuda']}, {torch}, {facts['gpus']} GPUs")
-    words.append(f"NCCL of mray: {facts['nccl']}; Python {facts['python']}, mray {facts['mray']}, {facts['cpus']} CPUs")
+def title(info: Figures, scale: str) -> str:
+    words = [f"bench/bench_gpu.py, {datetime.date.today()}, {info['device']}, {size(info['memory'])}, scale {scale}"]
+    if info["platform"] == "cuda":
+        torch = f"torch {info['torch']} (its NCCL {info['torch_nccl']})"
+        words.append(f"driver {info['driver']}, CUDA {info['cuda']}, {torch}, {info['gpus']} GPUs")
+    words.append(f"NCCL of mray: {info['nccl']}; Python {info['python']}, mray {info['mray']}, {info['cpus']} CPUs")
     return "\n".join(words)
 
 

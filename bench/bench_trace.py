@@ -33,7 +33,7 @@ from mray._trace.span import Buffer
 from mray.cli import live
 from mray.dag import InputNode
 from mray.util.state import list_workers
-from mray.util.state._processes import facts_of
+from mray.util.state._processes import info_of
 from tests.unit.graphs import make_graph
 from tests.unit.test_program import World
 
@@ -160,7 +160,7 @@ def page(rounds: int) -> None:
     others = [row.pid for row in list_workers() if row.is_alive and row.worker_type == "WORKER"]
 
     def spent() -> float:
-        return sum(facts_of(pid).get("cpu_seconds", 0.0) for pid in others)
+        return sum(info_of(pid).get("cpu_seconds", 0.0) for pid in others)
 
     query = {"session": live.directories()[0], "also": ""}
     wall, own, beside = perf_counter(), process_time(), spent()

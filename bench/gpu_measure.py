@@ -503,16 +503,16 @@ def header(work: Work, _scale: Scale) -> Figures:
     from mray._device.nccl_library import nccl_version, shares_gpus
 
     python, cpus = sys.version.split()[0], len(os.sched_getaffinity(0))
-    facts: Figures = {"platform": work.name, "python": python, "mray": mray.__version__, "cpus": cpus}
+    info: Figures = {"platform": work.name, "python": python, "mray": mray.__version__, "cpus": cpus}
     with session(work):
         member = on_gpu(actors.Member)
         mray.get(member.pid.remote())
     code = nccl_version()
-    facts["nccl"] = (version_name(code) + (", several ranks on a GPU" if shares_gpus() else "")) if code else "none"
+    info["nccl"] = (version_name(code) + (", several ranks on a GPU" if shares_gpus() else "")) if code else "none"
     if work.name == "cuda":
         torch = work.torch
         properties = torch.cuda.get_device_properties(0)
-        facts.update(
+        info.update(
             device=properties.name,
             memory=properties.total_memory,
             gpus=torch.cuda.device_count(),
@@ -522,8 +522,8 @@ def header(work: Work, _scale: Scale) -> Figures:
             driver=driver_version(),
         )
     else:
-        facts.update(device="pretended GPU", memory=work.memory()[1])
-    return facts
+        info.update(device="pretended GPU", memory=work.memory()[1])
+    return info
 
 
 def driver_version() -> str:

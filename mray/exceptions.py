@@ -77,7 +77,7 @@ class RayTaskError(RayError):
         TypeError when no such class is possible (the cause's class refuses to be subclassed).
         """
         kind = type(self.cause)
-        return _fill_dual(_new_dual(_dual_class(cast("Any", kind)), self.cause), self.cause, self._facts())
+        return _fill_dual(_new_dual(_dual_class(cast("Any", kind)), self.cause), self.cause, self._info())
 
     def as_instanceof_cause(self) -> RayTaskError:
         """Return `make_dual_exception_instance()`, or this error itself if it is one already or none is possible."""
@@ -103,8 +103,8 @@ class RayTaskError(RayError):
             parts.append(f"repr={self.actor_repr}")
         return f"{self.proctitle or f'ray::{self.function_name}'}() ({', '.join(parts)})"
 
-    def _facts(self) -> tuple[Any, ...]:
-        return tuple(self.__dict__[name] for name in _FACTS)
+    def _info(self) -> tuple[Any, ...]:
+        return tuple(self.__dict__[name] for name in _ATTRIBUTES)
 
     def __str__(self) -> str:
         text = self.traceback_str.strip("\n")
@@ -117,18 +117,18 @@ class RayTaskError(RayError):
         return "\n".join(header if line == _TRACEBACK else line for line in lines)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RayTaskError, self._facts()
+        return RayTaskError, self._info()
 
 
 #: The arguments of `RayTaskError`, as its attributes.
-_FACTS = ("function_name", "traceback_str", "cause", "proctitle", "pid", "ip", "actor_repr", "_actor_id")
+_ATTRIBUTES = ("function_name", "traceback_str", "cause", "proctitle", "pid", "ip", "actor_repr", "_actor_id")
 
 
 #: Bypasses a `__setattr__` of the cause's class.
 _set_args = BaseException.__dict__["args"].__set__
 
 
-def _fact(name: str) -> Any:
+def _attribute(name: str) -> Any:
     return lambda self: self.__dict__[name]
 
 
@@ -148,7 +148,7 @@ def _dual_getattr(self: RayTaskError, name: str) -> Any:
 
 
 def _dual_reduce(self: RayTaskError, *_protocol: object) -> tuple[Any, ...]:
-    return _restore_dual, self._facts()
+    return _restore_dual, self._info()
 
 
 #: The error classes by the class of their cause. Both weak: a class that cloudpickle has created in a call holds what its methods capture.
@@ -177,7 +177,7 @@ def _new_dual_class(kind: type[BaseException]) -> type[RayTaskError]:
         "__reduce_ex__": _dual_reduce,
         # The cause's class may define something else under these names, such as a property without a setter.
         "args": BaseException.args,
-        **{name: property(_fact(name)) for name in _FACTS if hasattr(kind, name)},
+        **{name: property(_attribute(name)) for name in _ATTRIBUTES if hasattr(kind, name)},
     }
     # A cause that is a RayError (TaskCancelledError) must not precede RayError's other subclass.
     metaclass: Any = type(kind)
@@ -200,7 +200,7 @@ def _new_dual(dual: type[RayTaskError], cause: BaseException) -> RayTaskError:
     return made
 
 
-def _fill_dual(dual: RayTaskError, cause: BaseException, facts: tuple[Any, ...]) -> RayTaskError:
+def _fill_dual(dual: RayTaskError, cause: BaseException, info: tuple[Any, ...]) -> RayTaskError:
     for base in type(cause).__mro__:
         if base in (Exception, BaseException, object):
             continue
@@ -213,13 +213,13 @@ def _fill_dual(dual: RayTaskError, cause: BaseException, facts: tuple[Any, ...])
                     pass
     fields = dual.__dict__
     fields.update(getattr(cause, "__dict__", {}))
-    fields.update(zip(_FACTS, facts, strict=True))
+    fields.update(zip(_ATTRIBUTES, info, strict=True))
     _set_args(dual, (cause,))
     return dual
 
 
-def _restore_dual(*facts: Any) -> RayTaskError:
-    return RayTaskError(*facts).as_instanceof_cause()
+def _restore_dual(*info: Any) -> RayTaskError:
+    return RayTaskError(*info).as_instanceof_cause()
 
 
 class TaskCancelledError(RayError):
@@ -370,8 +370,8 @@ class ActorDiedError(RayActorError):
         name: str | None = None,
     ) -> ActorDiedError:
         """Create the error with Ray's layout of the text: the actor's attributes, line by line, then the reason."""
-        facts = (("class_name", class_name), ("actor_id", actor_id), ("pid", pid), ("name", name), ("namespace", namespace), ("ip", ip))
-        lines = [cls.BASE_ERROR_MSG, *(f"\t{key}: {value}" for key, value in facts if value), reason]
+        info = (("class_name", class_name), ("actor_id", actor_id), ("pid", pid), ("name", name), ("namespace", namespace), ("ip", ip))
+        lines = [cls.BASE_ERROR_MSG, *(f"\t{key}: {value}" for key, value in info if value), reason]
         return cls(actor_id=actor_id, error_msg="\n".join(lines), class_name=class_name, pid=pid, status=status)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -24,9 +24,9 @@ RECORD = os.path.join(HERE, "record")
 PIPE = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "")
 
 
-def note(what, **facts):
+def note(what, **info):
     """Add a line to the record."""
-    line = json.dumps({"what": what, "pid": os.getpid(), "pipe": PIPE, **facts}) + "\n"
+    line = json.dumps({"what": what, "pid": os.getpid(), "pipe": PIPE, **info}) + "\n"
     fd = os.open(RECORD, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.write(fd, line.encode())
     os.close(fd)

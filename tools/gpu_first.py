@@ -243,10 +243,10 @@ PROBES: tuple[Callable[[Place], None], ...] = (forsake, dead_handles, dead_memor
 class Report:
     """The results so far, in two files of a folder."""
 
-    def __init__(self, folder: Path, facts: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, info: dict[str, Any]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
-        self._whole = {**facts, "steps": []}
+        self._whole = {**info, "steps": []}
 
     def add(self, step: dict[str, Any]) -> None:
         """Print a step's result, and write both files anew."""
@@ -350,7 +350,7 @@ def pretended_steps(environment: dict[str, str], *, limit: float | None) -> dict
     }
 
 
-def facts() -> dict[str, Any]:
+def info() -> dict[str, Any]:
     """The machine, as far as it tells without a device being used."""
     found: dict[str, Any] = {"date": time.strftime("%Y-%m-%d %H:%M"), "python": sys.version.split()[0], "kernel": os.uname().release}
     query = ["nvidia-smi", "--query-gpu=name,uuid,driver_version,compute_mode,mig.mode.current", "--format=csv,noheader"]
@@ -386,7 +386,7 @@ def main() -> int:
         unknown = {*(options.step or ()), options.first or next(iter(known))} - known.keys()
         if unknown:
             parser.error(f"no step is called {', '.join(sorted(unknown))}; there are {', '.join(known)}")
-        report = Report(options.out, {**facts(), "missing": missing})
+        report = Report(options.out, {**info(), "missing": missing})
         print(f"missing: {', '.join(missing) or 'nothing'}", flush=True)
         names = list(known)[list(known).index(options.first) if options.first else 0 :]
         left = run_steps({name: known[name] for name in names if not options.step or name in options.step}, report, end)

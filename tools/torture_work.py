@@ -280,7 +280,7 @@ class Torment:
         self.folder = folder
         self.seed = seed
         self.ends = threading.Event()
-        self.session_dir: str = current_backend().facts()["session_dir"]  # type: ignore[attr-defined]
+        self.session_dir: str = current_backend().info()["session_dir"]  # type: ignore[attr-defined]
         #: The session has ended because the node was killed.
         self.over = False
         self.events: collections.deque[str] = collections.deque(maxlen=EVENTS)
@@ -387,7 +387,7 @@ class Thread(threading.Thread):
         self.number = number
         self.random = random.Random(f"{torment.seed} {number}")
         self.serial = 0
-        self.stories = [story for story in STORIES if not only or story.__name__ in only]
+        self.stories = [event_log for event_log in STORIES if not only or event_log.__name__ in only]
         #: Actors that live from story to story, by kind; and the graph.
         self.actors: dict[str, Any] = {}
         self.graph: Any = None
@@ -397,12 +397,12 @@ class Thread(threading.Thread):
     def run(self) -> None:
         torment = self.torment
         while not torment.ends.is_set():
-            story = self.random.choice(self.stories)
+            event_log = self.random.choice(self.stories)
             struct.pack_into("d", torment.beats, 8 * self.number, time.monotonic())
-            torment.say(f"begins {story.__name__}")
+            torment.say(f"begins {event_log.__name__}")
             try:
-                story(self)
-                torment.count(story.__name__)
+                event_log(self)
+                torment.count(event_log.__name__)
             except Over:
                 return
             except Violation as violation:
@@ -410,7 +410,7 @@ class Thread(threading.Thread):
             except BaseException as error:
                 try:
                     torment.explain(error)
-                    torment.count(f"{story.__name__}, cut short")
+                    torment.count(f"{event_log.__name__}, cut short")
                 except Over:
                     return
                 except Violation as violation:

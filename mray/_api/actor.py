@@ -259,7 +259,7 @@ class _ActorHandle(ActorHandle[T]):
     def __reduce__(self) -> tuple[Any, ...]:
         if self._token is not None:
             current_backend().export_handle(self)
-        return _restore_handle, self.__actor_facts__()
+        return _restore_handle, self.__actor_info__()
 
 
 class _FirstProperty(property):

@@ -94,10 +94,10 @@ class ActorHandle(Generic[T_co]):  # covariant: handles of a list may be of diff
         """The given options of the actor that its callers need to know."""
         return self._options
 
-    def __actor_facts__(self) -> tuple[Any, ...]:
+    def __actor_info__(self) -> tuple[Any, ...]:
         """The parts that travel: id, blueprint's uuid and wire form, options, whether it is weak, and the engine's data."""
-        facts = (self._id, self._blueprint.uuid, self._blueprint.wire(), self._options, self._token is None)
-        return facts if self._carried is None else (*facts, self._carried)
+        info = (self._id, self._blueprint.uuid, self._blueprint.wire(), self._options, self._token is None)
+        return info if self._carried is None else (*info, self._carried)
 
     def __was_made_with__(self, backends: Collection[object]) -> bool:
         """Whether one of these was the backend of this process when the handle was created, or none was."""

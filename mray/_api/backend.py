@@ -35,7 +35,7 @@ class Backend(RefBackend):
 
     # -- session -------------------------------------------------------------------------------
     @abstractmethod
-    def facts(self) -> dict[str, Any]:
+    def info(self) -> dict[str, Any]:
         """The session: ``node_id, session_dir, session_name, node_ip_address, namespace, job_id, address``."""
 
     @abstractmethod

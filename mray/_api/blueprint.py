@@ -74,16 +74,16 @@ class ActorMethodSpec:
             getattr(function, INVOCATION_DECORATOR, None),
         )
 
-    def facts(self) -> tuple[Any, ...]:
-        """As builtin values; see `from_facts`."""
+    def info(self) -> tuple[Any, ...]:
+        """As builtin values; see `from_info`."""
         options = self.options
         if options is not None and isinstance(options.get("retry_exceptions"), (list, tuple)):
             options = {**options, "retry_exceptions": "declared"}
         return self.name, self.signature.parameters, self.num_returns, self.is_generator, self.is_async, options
 
     @classmethod
-    def from_facts(cls, facts: tuple[Any, ...]) -> ActorMethodSpec:
-        name, parameters, *rest = facts
+    def from_info(cls, info: tuple[Any, ...]) -> ActorMethodSpec:
+        name, parameters, *rest = info
         return cls(name, CallSignature(parameters), *rest)
 
 
@@ -165,8 +165,8 @@ class ActorBlueprint:
     def wire(self) -> bytes:
         """Everything except the class and decorators of calls, for `from_wire` in any process."""
         if self._wire is None:
-            methods = [spec.facts() for name, spec in self.methods.items() if name not in COMMON_METHODS]
-            self._wire = marshal.dumps((self.name, self.module, self.uuid, self.is_async, self.init.facts(), methods))
+            methods = [spec.info() for name, spec in self.methods.items() if name not in COMMON_METHODS]
+            self._wire = marshal.dumps((self.name, self.module, self.uuid, self.is_async, self.init.info(), methods))
         return self._wire
 
     @classmethod
@@ -176,8 +176,8 @@ class ActorBlueprint:
         known = _known.get(uuid)
         if known is not None:
             return known
-        specs = {spec.name: spec for spec in map(ActorMethodSpec.from_facts, methods)}
-        blueprint = cls(None, name, module, uuid, asynchronous, ActorMethodSpec.from_facts(init), {**specs, **COMMON_METHODS})
+        specs = {spec.name: spec for spec in map(ActorMethodSpec.from_info, methods)}
+        blueprint = cls(None, name, module, uuid, asynchronous, ActorMethodSpec.from_info(init), {**specs, **COMMON_METHODS})
         return _known.setdefault(uuid, blueprint)
 
     @staticmethod

@@ -31,48 +31,48 @@ class RuntimeContext:
     def get(self) -> dict[str, Any]:
         """Several ids together, as id objects. Deprecated."""
         warn_deprecated("get_xxx_id() methods to get relevant ids")
-        facts: dict[str, Any] = {
+        info: dict[str, Any] = {
             "job_id": JobID.from_hex(self.get_job_id()),
             "node_id": NodeID.from_hex(self.get_node_id()),
             "namespace": self.namespace,
         }
         task, actor = self.get_task_id(), self.get_actor_id()
         if task is not None:
-            facts["task_id"] = TaskID.from_hex(task)
+            info["task_id"] = TaskID.from_hex(task)
         if actor is not None:
-            facts["actor_id"] = ActorID.from_hex(actor)
-        return facts
+            info["actor_id"] = ActorID.from_hex(actor)
+        return info
 
     # ------------------------------------------------------------------------------------ where
     def get_job_id(self) -> str:
-        return str(as_hex(current_backend().facts()["job_id"]))
+        return str(as_hex(current_backend().info()["job_id"]))
 
     def get_node_id(self) -> str:
-        return str(as_hex(current_backend().facts()["node_id"]))
+        return str(as_hex(current_backend().info()["node_id"]))
 
     def get_worker_id(self) -> str:
         """The process, driver or worker."""
         return str(as_hex(self._here("worker_id")))
 
     def get_session_name(self) -> str:
-        return str(current_backend().facts()["session_name"])
+        return str(current_backend().info()["session_name"])
 
     def get_temp_dir(self) -> str:
         """The parent of the session's directory."""
-        return str(current_backend().facts()["session_dir"]).rpartition("/")[0]
+        return str(current_backend().info()["session_dir"]).rpartition("/")[0]
 
     def get_node_labels(self) -> dict[str, str]:
-        facts = current_backend().facts()
-        return {"ray.io/node-id": str(as_hex(facts["node_id"])), **(facts.get("labels") or {})}
+        info = current_backend().info()
+        return {"ray.io/node-id": str(as_hex(info["node_id"])), **(info.get("labels") or {})}
 
     @property
     def namespace(self) -> str:
         """The default namespace of actors' names."""
-        return str(current_backend().facts()["namespace"])
+        return str(current_backend().info()["namespace"])
 
     @property
     def gcs_address(self) -> str:
-        return str(current_backend().facts().get("address") or "local")
+        return str(current_backend().info().get("address") or "local")
 
     # -------------------------------------------------------------------------------- task and actor
     def get_task_id(self) -> str | None:
@@ -294,7 +294,7 @@ class GlobalWorker:
 
     @property
     def node_ip_address(self) -> str:
-        return str(started_backend().facts()["node_ip_address"])
+        return str(started_backend().info()["node_ip_address"])
 
 
 runtime_context = RuntimeContext()

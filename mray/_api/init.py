@@ -55,21 +55,21 @@ class RayContext(Mapping[str, Any]):
     ``ctx["node_id"]``, ``ctx["session_dir"]``, ``ctx["address"]``, ...; all of them in `address_info`.
     """
 
-    def __init__(self, facts: Mapping[str, Any]) -> None:
+    def __init__(self, info: Mapping[str, Any]) -> None:
         page, metrics = _served.get(PAGE), _served.get(EXPORTER)
-        address = facts.get("address") or "local"
+        address = info.get("address") or "local"
         self.address_info: dict[str, Any] = {
-            "node_ip_address": facts.get("node_ip_address"),
+            "node_ip_address": info.get("node_ip_address"),
             "redis_address": None,
-            "object_store_address": facts.get("session_dir"),
-            "raylet_socket_name": facts.get("session_dir"),
+            "object_store_address": info.get("session_dir"),
+            "raylet_socket_name": info.get("session_dir"),
             "webui_url": "",
-            "session_dir": facts.get("session_dir"),
+            "session_dir": info.get("session_dir"),
             "metrics_export_port": -1 if metrics is None else int(metrics.server_port),
             "gcs_address": address,
             "address": address,
             "dashboard_agent_listen_port": -1,
-            "node_id": as_hex(facts.get("node_id")),
+            "node_id": as_hex(info.get("node_id")),
         }
         self.dashboard_url = "" if page is None else str(page.address)
         self.python_version = sys.version.partition(" ")[0]
@@ -180,7 +180,7 @@ def init(
         logger.info("Calling ray.init() again after it has already been called.")
         if web and not backend.has_sessions_within:
             _serve_page()
-        return RayContext(backend.facts())
+        return RayContext(backend.info())
     job_config = others.get("job_config") or JobConfig()
     encoding = settings.LOGGING_CONFIG_ENCODING.get()
     logging_config = logging_config or job_config.py_logging_config
@@ -216,21 +216,21 @@ def init(
     )
     if web and options.backend == "ray":
         raise ValueError("web=True shows sessions of mray; Ray has a dashboard of its own.")
-    facts = start(options).facts()
+    info = start(options).info()
     try:
-        return _begun(facts, options, port, web)
+        return _begun(info, options, port, web)
     except BaseException:  # the caller has no session then
         stop()
         raise
 
 
-def _begun(facts: Mapping[str, Any], options: SessionOptions, port: int | None, web: bool) -> RayContext:
+def _begun(info: Mapping[str, Any], options: SessionOptions, port: int | None, web: bool) -> RayContext:
     """The session has started: start the requested servers, log it, and call the hooks."""
     if port is not None:
         _serve_metrics(port)
     if web:
         _serve_page()
-    context = RayContext(facts)
+    context = RayContext(info)
     if options.address in (None, "local"):
         logger.info("Started a local %s instance.", "Ray" if options.backend == "ray" else "mray")
     else:

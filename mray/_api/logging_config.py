@@ -140,8 +140,8 @@ def _add_context(record: logging.LogRecord) -> bool:
     backend = backend_if_started()
     if backend is None:
         return True
-    facts, context = backend.facts(), backend.context()
-    values = {"job_id": facts["job_id"], "worker_id": context["worker_id"], "node_id": facts["node_id"]}
+    info, context = backend.info(), backend.context()
+    values = {"job_id": info["job_id"], "worker_id": context["worker_id"], "node_id": info["node_id"]}
     if context["mode"] == "worker":
         values.update({name: context[key] for name, key in _CONTEXT})
     values = {name: value.hex() if isinstance(value, bytes) else value for name, value in values.items()}

@@ -97,8 +97,8 @@ class RemoteFunction:
         # For `inspect` here; copies in other processes go without.
         signature = self.signature.signature()
         self.__dict__.update(__signature__=signature, __wrapped__=function, __origin__=function)  # the last: `help` shows it alone
-        facts = shown_only(signature), shell_of(function), self.__doc__
-        own = {name: described(vars(RemoteFunction)[name], *facts) for name in ("remote", "__call__")}
+        info = shown_only(signature), shell_of(function), self.__doc__
+        own = {name: described(vars(RemoteFunction)[name], *info) for name in ("remote", "__call__")}
         self.__class__ = subclass(RemoteFunction, **own, **({"__doc__": self.__doc__} if self.__doc__ else {}))
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 #: name, kind (of `inspect.Parameter`), whether it has a default
-ParameterFacts = tuple[str, int, bool]
+ParameterInfo = tuple[str, int, bool]
 
 _KINDS = (
     inspect.Parameter.POSITIONAL_ONLY,
@@ -31,7 +31,7 @@ class CallSignature:
 
     __slots__ = ("_open", "_places", "_required", "_signature", "high", "low", "parameters")
 
-    def __init__(self, parameters: Sequence[ParameterFacts] | None) -> None:
+    def __init__(self, parameters: Sequence[ParameterInfo] | None) -> None:
         #: None: unknown, everything is accepted.
         self.parameters = tuple(parameters) if parameters is not None else None
         self._signature: inspect.Signature | None = None
@@ -74,7 +74,7 @@ class CallSignature:
             )
         return self._signature
 
-    def _note_keywords(self, parameters: Sequence[ParameterFacts]) -> None:
+    def _note_keywords(self, parameters: Sequence[ParameterInfo]) -> None:
         self._open = any(kind == inspect.Parameter.VAR_KEYWORD for _name, kind, _default in parameters)
         for place, (name, kind, default) in enumerate(parameters):
             if kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
@@ -114,7 +114,7 @@ class CallSignature:
         return str(self.signature().replace(return_annotation=inspect.Signature.empty))
 
 
-def _bounds(parameters: Sequence[ParameterFacts]) -> tuple[int, int]:
+def _bounds(parameters: Sequence[ParameterInfo]) -> tuple[int, int]:
     low = high = 0
     for _name, kind, default in parameters:
         if kind <= inspect.Parameter.POSITIONAL_OR_KEYWORD:

@@ -54,7 +54,7 @@ class Host:
         self.graph_kind = graph_kind
         self._worker = worker
         self.process = client.process
-        self.prefix = f"/mray-{client.facts['session']}-{client.process}-"
+        self.prefix = f"/mray-{client.info['session']}-{client.process}-"
         self.reactor = client.reactor
         assert client.reactor.spinner is not None
         self.spinner = client.reactor.spinner
@@ -218,7 +218,7 @@ class Host:
 
     def look_at_calls(self, who: str, on: bool) -> dict[str, Any] | None:
         # In one process all members share their verbs: calls have no spans there.
-        return None if self._client.facts.get("one_process") else self._calls.look_on(who, on)
+        return None if self._client.info.get("one_process") else self._calls.look_on(who, on)
 
     def kill_actors(self, actors: Sequence[str]) -> None:
         kill_actors(self._client, [bytes.fromhex(actor) for actor in actors], no_restart=True)
@@ -235,7 +235,7 @@ class Host:
                 actor_id=actor_id,
                 actor_repr=worker.executor.actor.repr_now() if worker is not None and actor_id else None,
                 pid=os.getpid(),
-                ip=self._client.facts["node_ip_address"],
+                ip=self._client.info["node_ip_address"],
             )
         )
 

@@ -19,7 +19,7 @@ from mray._api.blueprint import ActorBlueprint
 from mray._api.object_ref import ObjectRef
 from mray._api.remote_function import MOST_KEPT
 from mray._backends.lazy_graphs import Graphs
-from mray._backends.placement_groups import PlacementCalls, Refused, affinity_of, is_hasty, place_of, refusal
+from mray._backends.placement_groups import PlacementCalls, Refused, affinity_of, is_fail_fast, place_of, refusal
 from mray._common import messages as m
 from mray._common import options as option_rules
 from mray._common.beside import JOINING, SESSION_TRACE, TENSORS, loaded
@@ -29,9 +29,9 @@ from mray._common.ids import FIRST, is_actor_of_session_of, is_of_session_of, ne
 from mray._common.invocations import short_name
 from mray._common.reducers import cloud_dumps
 from mray._decide.caller.actor_queue import ASKED, UNKNOWN
-from mray._ipc.born import counts
 from mray._ipc.interrupts import guarded
 from mray._ipc.limits import explaining
+from mray._ipc.zero_copy import counts
 from mray._objects.ownership import Guard, why_unknown
 from mray._objects.remote_error import UNPICKLABLE, serialization_error
 from mray._runtime.client.actor_calls import ActorCaller, ActorState
@@ -133,7 +133,7 @@ class NativeBackend(PlacementCalls, Backend):
         self._session = session
         self._worker = worker
         self._context: CallContext = worker.context if worker is not None else CallContext()
-        self._base_env: dict[str, Any] = dict(client.facts.get("runtime_env") or {})
+        self._base_env: dict[str, Any] = dict(client.info.get("runtime_env") or {})
         #: The latest calls by this worker, each with its parent task, if any; None in a driver.
         self._made: deque[tuple[bytes, bytes | None]] | None = None
         if worker is not None:
@@ -165,8 +165,8 @@ class NativeBackend(PlacementCalls, Backend):
     _printer: OutputPrinter | None = None
 
     # ------------------------------------------------------------------------------------ session
-    def facts(self) -> dict[str, Any]:
-        return self.client.facts
+    def info(self) -> dict[str, Any]:
+        return self.client.info
 
     def shutdown(self) -> None:
         self._end_after_graphs(self.client.close if self._session is None else self._session.end)
@@ -299,11 +299,11 @@ class NativeBackend(PlacementCalls, Backend):
             demand["group"] = group = place[0]
             demand["options"]["placement"] = place[1]
         if options["cpu_affinity"] is not None:
-            demand["affinity"] = affinity = affinity_of(options, self.client.facts)
-        if hasty := is_hasty(options):
-            demand["hasty"] = True
+            demand["affinity"] = affinity = affinity_of(options, self.client.info)
+        if fail_fast := is_fail_fast(options):
+            demand["fail_fast"] = True
         refused = refusal(self.client, options, f"The task {label}", resources if place is None else None)
-        where = (group, place and place[1][1], repr(affinity), hasty)
+        where = (group, place and place[1][1], repr(affinity), fail_fast)
         key = (tuple(sorted(resources.items())), repr(sorted(merged.items())), single, retriable, where)
         with self.client.lock:
             pool: Any = self.client.leases.pool(key, demand, single) if refused is None else Refused(self.client, demand, refused)
@@ -349,7 +349,7 @@ class NativeBackend(PlacementCalls, Backend):
         concurrency = concurrency_of(blueprint.is_async, options, blueprint.groups())
         placement, resources = option_rules.actor_resources(options)
         place = place_of(options, self._context.placement, blueprint, resources, placement)
-        namespace = options["namespace"] or client.facts["namespace"]
+        namespace = options["namespace"] or client.info["namespace"]
         if options["get_if_exists"]:
             existing = self._held_by_name(options["name"], namespace)
             if existing is not None:
@@ -380,9 +380,9 @@ class NativeBackend(PlacementCalls, Backend):
             "max_restarts": options["max_restarts"],
             "max_task_retries": options["max_task_retries"],
             "public": pickle.dumps((blueprint.wire(), options), 5) if options["name"] else b"",
-            "affinity": affinity_of(options, client.facts),
+            "affinity": affinity_of(options, client.info),
             "parent": self._context.task_id or b"",
-            "hasty": is_hasty(options),
+            "fail_fast": is_fail_fast(options),
             "refusal": refusal(client, options, f"The actor {blueprint.class_name}", placement if place is None else None),
         }
         if place is not None:
@@ -527,11 +527,11 @@ class NativeBackend(PlacementCalls, Backend):
         return None if caller is None or caller.actor.state in (UNKNOWN, ASKED) else caller.actor.state
 
     def get_actor(self, name: str, namespace: str | None) -> ActorHandle:
-        public = self._look_up(name, namespace or self.client.facts["namespace"])
+        public = self._look_up(name, namespace or self.client.info["namespace"])
         if public is None:
             raise ValueError(
                 f"Failed to look up actor with name '{name}'. It was never created, it has died, or it lives in another namespace than "
-                f"'{namespace or self.client.facts['namespace']}'."
+                f"'{namespace or self.client.info['namespace']}'."
             )
         return self._handle_of(public, None)
 
@@ -592,7 +592,7 @@ class NativeBackend(PlacementCalls, Backend):
             "resources": context.resources,
             "gpu_ids": context.gpu_ids,
             "accelerators": context.accelerators,
-            "namespace": self.client.facts["namespace"],
+            "namespace": self.client.info["namespace"],
             "restarted": context.restarted,
             "placement_group_id": context.placement and context.placement[0],
             "captures_children": bool(context.placement and context.placement[1]),

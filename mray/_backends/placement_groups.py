@@ -36,7 +36,7 @@ class PlacementCalls:
         self, bundles: list[dict[str, float]], strategy: str, name: str, detached: bool, selectors: list[dict[str, str]] | None
     ) -> bytes:
         client = self.client
-        labels = labels_of(client.facts)
+        labels = labels_of(client.info)
         unmet = [selector for selector in selectors or () if not selects(selector, labels)]
         impossible = f"this machine has the labels {labels}, and a bundle asks for {unmet[0]}" if unmet else None
         group_id = new_placement_group_id()
@@ -44,7 +44,7 @@ class PlacementCalls:
             "bundles": bundles,
             "strategy": strategy,
             "name": name,
-            "namespace": client.facts["namespace"],
+            "namespace": client.info["namespace"],
             "detached": detached,
             "impossible": impossible,
         }
@@ -119,9 +119,9 @@ class Refused:
         call.fail(TaskUnschedulableError(self._text))
 
 
-def labels_of(facts: Mapping[str, Any]) -> dict[str, str]:
+def labels_of(info: Mapping[str, Any]) -> dict[str, str]:
     """The labels of the node."""
-    return {NODE_ID_LABEL: str(facts["node_id"]), **(facts.get("labels") or {})}
+    return {NODE_ID_LABEL: str(info["node_id"]), **(info.get("labels") or {})}
 
 
 def refusal(client: Client, options: Mapping[str, Any], what: str, wanted: Mapping[str, float] | None) -> str | None:
@@ -129,8 +129,8 @@ def refusal(client: Client, options: Mapping[str, Any], what: str, wanted: Mappi
 
     `wanted`: what it takes from the machine itself, ``None`` if a placement group has that.
     """
-    facts = client.facts
-    there = facts["resources"]
+    info = client.info
+    there = info["resources"]
     for name, amount in () if wanted is None else wanted.items():
         if amount > there.get(name, 0.0):
             has = ", ".join(f"{key}: {value:g}" for key, value in sorted(there.items()) if not key.startswith("node:"))
@@ -139,13 +139,13 @@ def refusal(client: Client, options: Mapping[str, Any], what: str, wanted: Mappi
             return text
     if options["scheduling_strategy"] is None and options["label_selector"] is None:
         return None
-    why = why_no_node(options, str(facts["node_id"]), labels_of(facts))
+    why = why_no_node(options, str(info["node_id"]), labels_of(info))
     if why is not None:
         client.unschedulable.report(f"{what} can never be scheduled: {why}")
     return why
 
 
-def is_hasty(options: Mapping[str, Any]) -> bool:
+def is_fail_fast(options: Mapping[str, Any]) -> bool:
     """Whether these complete options ask for an error, instead of a wait, when the node is full."""
     strategy = options["scheduling_strategy"]
     return type(strategy).__name__ == "NodeAffinitySchedulingStrategy" and bool(strategy._fail_on_unavailable)
@@ -198,11 +198,11 @@ def _place_of(
     return (group_id, index), (group_id, bool(capture), group.bundle_specs)
 
 
-def affinity_of(options: Mapping[str, Any], facts: Mapping[str, Any]) -> Any:
+def affinity_of(options: Mapping[str, Any], info: Mapping[str, Any]) -> Any:
     """The checked option ``cpu_affinity``; ValueError for a CPU that the session may not use."""
     wanted = options["cpu_affinity"]
     if isinstance(wanted, list):
-        missing = sorted(set(wanted) - set(facts["cpus"]))
+        missing = sorted(set(wanted) - set(info["cpus"]))
         if missing:
-            raise ValueError(f"cpu_affinity={wanted}: the session may not run on the CPUs {missing}; it has {facts['cpus']}.")
+            raise ValueError(f"cpu_affinity={wanted}: the session may not run on the CPUs {missing}; it has {info['cpus']}.")
     return wanted

@@ -85,11 +85,11 @@ def timeline(directory: str, timeout: float = PATIENCE, *, with_running: bool = 
     for dead in snapshot["dead_workers"]:
         if dead["pid"] not in left:
             lost[f"worker {dead['process']}"] = "has ended"
-    facts = {"session": snapshot["session_name"], "lost": lost, "unix_nanoseconds": time_ns() - monotonic_ns()}
+    info = {"session": snapshot["session_name"], "lost": lost, "unix_nanoseconds": time_ns() - monotonic_ns()}
     began = {each.pid: min(span.begin for span in each.spans) for each in reversed(recordings) if each.spans}
     drivers = {each.pid for each in recordings if each.name == m.ROLE_DRIVER}
     recordings.sort(key=lambda each: (each.pid not in drivers, began.get(each.pid, 0)))
-    return Trace([each for each in recordings if each.spans], [], facts)
+    return Trace([each for each in recordings if each.spans], [], info)
 
 
 def _recordings(told: Mapping[str, Any]) -> list[Recording]:

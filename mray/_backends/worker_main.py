@@ -37,18 +37,18 @@ def worker_main(start: dict[str, Any]) -> int:
     worker = Worker(client, OwnProcess())
     node = start["node"]
     client.join(None if node < 0 else socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, node))
-    prefer_as_victim(client.facts["oom_score"])
+    prefer_as_victim(client.info["oom_score"])
     with contextlib.suppress(OSError):  # a negative value needs a privilege
-        os.nice(client.facts["niceness"])
+        os.nice(client.info["niceness"])
     # Prints the location of a crash of compiled code among the last lines of output, which are reported with the death. The C stack of
     # Python 3.14 would fill all of these lines.
     faulthandler.enable(file=2, all_threads=False, **({"c_stack": False} if sys.version_info >= (3, 14) else {}))
     stack_signal.listen(client.session_dir)
-    Breakpoints(client.session_dir, bool(client.facts["terminal"]), lambda: worker.executor.shown).install()
-    if client.facts["logging_config"] is not None:
-        LoggingConfig.from_dict(client.facts["logging_config"]).apply()
-    if client.facts["place"] is not None:
-        take_place(client.facts["place"], start["options"]["prefix"])
+    Breakpoints(client.session_dir, bool(client.info["terminal"]), lambda: worker.executor.shown).install()
+    if client.info["logging_config"] is not None:
+        LoggingConfig.from_dict(client.info["logging_config"]).apply()
+    if client.info["place"] is not None:
+        take_place(client.info["place"], start["options"]["prefix"])
     try:
         set_up(start["environment"], start["session_dir"], lambda what: client.node.send((SETTING_UP, what)))
     except Exception as error:  # anything that the user's hook raises

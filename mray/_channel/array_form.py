@@ -26,7 +26,7 @@ MOST_REMEMBERED = 256
 #: By dtype, shape and order of the elements.
 heads: dict[tuple[Any, ...], bytes] = {}
 #: Header as it arrives -> dtype, shape, whether it is in Fortran order, number of elements.
-_facts: dict[bytes, tuple[Any, tuple[int, ...], bool, int]] = {}
+_info: dict[bytes, tuple[Any, tuple[int, ...], bool, int]] = {}
 
 
 def encode_array(value: Any) -> tuple[bytes, Any] | None:
@@ -61,9 +61,9 @@ def _is_named(dtype: Any) -> bool:
         return False
 
 
-def remember_head(key: tuple[Any, ...], facts: tuple[Any, ...]) -> bytes:
+def remember_head(key: tuple[Any, ...], info: tuple[Any, ...]) -> bytes:
     """Cache in `heads` the header of an array or tensor with this dtype and layout."""
-    marshalled = marshal.dumps(facts)
+    marshalled = marshal.dumps(info)
     start = PREFIX.size + len(marshalled)
     padding = -start % _ALIGN
     if len(heads) >= MOST_REMEMBERED:
@@ -81,8 +81,8 @@ def decode_array(source: Any, length: int, memory: Any = None, offset: int = 0) 
 
     view = memoryview(source).toreadonly()
     start, size = PREFIX.unpack_from(view)
-    facts = bytes(view[PREFIX.size : PREFIX.size + size])
-    dtype, shape, fortran, count = _facts.get(facts) or _remember(facts)
+    info = bytes(view[PREFIX.size : PREFIX.size + size])
+    dtype, shape, fortran, count = _info.get(info) or _remember(info)
     if memory is None:
         if start + count * dtype.itemsize != length:
             raise ValueError(f"an array of {count} {dtype} is damaged: {length - start} bytes of it have come")
@@ -94,17 +94,17 @@ def decode_array(source: Any, length: int, memory: Any = None, offset: int = 0) 
     return array if len(shape) == 1 else array.reshape(shape)
 
 
-def _remember(facts: bytes) -> tuple[Any, tuple[int, ...], bool, int]:
+def _remember(info: bytes) -> tuple[Any, tuple[int, ...], bool, int]:
     import numpy  # noqa: PLC0415
 
-    name, shape, fortran = of_array = decode(facts)
+    name, shape, fortran = of_array = decode(info)
     count = number_of_elements(shape)
     dtype = numpy.dtype(name) if isinstance(name, str) else None
     if dtype is None or dtype.kind not in _KINDS or not dtype.itemsize or not isinstance(fortran, bool) or not count:
         raise ValueError(f"no array is {of_array!r:.200}")
-    if len(_facts) >= MOST_REMEMBERED:
-        _facts.clear()
-    known = _facts[facts] = dtype, shape, fortran, count
+    if len(_info) >= MOST_REMEMBERED:
+        _info.clear()
+    known = _info[info] = dtype, shape, fortran, count
     return known
 
 

@@ -119,10 +119,10 @@ class Board:
             segment.close()
             raise ValueError(f"the board {name} has {segment.size} bytes, expected {first + 2 * half} for a world of {world_size}")
         board = cls(segment, world_size)
-        facts = tuple(board.words[index] for index in (VERSION, WORLD, NONCE))
-        if facts != (BOARD_VERSION, world_size, nonce):
+        info = tuple(board.words[index] for index in (VERSION, WORLD, NONCE))
+        if info != (BOARD_VERSION, world_size, nonce):
             board.close()
-            raise ValueError(f"the board {name} has another layout: {facts}, expected {(BOARD_VERSION, world_size, nonce)}")
+            raise ValueError(f"the board {name} has another layout: {info}, expected {(BOARD_VERSION, world_size, nonce)}")
         return board
 
     def ring(self, peer: int) -> int:

@@ -49,11 +49,11 @@ class EdgeRules:
                 "DAG will shut down."
             )
         if self._static_shape:
-            facts = [(tuple(tensor.shape), tensor.dtype) for tensor in tensors]
+            info = [(tuple(tensor.shape), tensor.dtype) for tensor in tensors]
             if self._first is None:
-                self._first = facts
-            elif facts != self._first:
-                raise ValueError(f"Expected torch.Tensors with shapes and dtypes: {self._first}, found: {facts}. DAG will shut down.")
+                self._first = info
+            elif info != self._first:
+                raise ValueError(f"Expected torch.Tensors with shapes and dtypes: {self._first}, found: {info}. DAG will shut down.")
 
 
 class Deferred:

@@ -28,6 +28,6 @@ def join(
     label = f"actor {here['class_name']}" if actor else f"task {here['task_name']}" if here["task_id"] else "driver"
     board = f"{host.prefix}group{segment.new_nonce():x}"
     group = kind(host, name, GroupMember(rank, world_size, new_nonce(), host.process, os.getpid(), actor, label, board))
-    directory = os.path.join(backend.facts()["session_dir"], "groups")
+    directory = os.path.join(backend.info()["session_dir"], "groups")
     group.join(directory, timeout, {number: actor_id.hex() for number, actor_id in enumerate(actors)})
     return group

@@ -53,7 +53,7 @@ def new_nonce() -> int:
 
 def _is_member(member: GroupMember) -> bool:
     """Whether the contents of a file are valid."""
-    if [type(fact) for fact in member] != [int, int, int, str, int, str, str, str]:
+    if [type(field) for field in member] != [int, int, int, str, int, str, str, str]:
         return False
     return 0 <= member.rank < member.world_size and 0 <= member.nonce < 1 << 64 and "\0" not in member.process + member.board
 

@@ -274,14 +274,14 @@ class ShmWriter(ChannelWriter):
             return False
         serialized.divert(elsewhere)
         self._passed = sum(end - start for _piece, start, end in taken)
-        facts = loan.index, loan.use, tuple(origins), writable, PACKED
+        info = loan.index, loan.use, tuple(origins), writable, PACKED
         try:
             if serialized.size < self._inline:
-                payload = marshal.dumps((*facts, serialized.to_bytes(), 0, 0))
+                payload = marshal.dumps((*info, serialized.to_bytes(), 0, 0))
                 if len(payload) <= self._inline:
                     self._put(PASSED_ON, payload)
                     return True
-            self._put(PASSED_ON + STAYS, marshal.dumps((*facts, self._fill_slot(serialized), 0, 0)))
+            self._put(PASSED_ON + STAYS, marshal.dumps((*info, self._fill_slot(serialized), 0, 0)))
         except BaseException:
             self._slots.unclaim(loan)
             raise

@@ -23,7 +23,7 @@ from mray._ipc.frames import decode
 from mray._objects.tensors import REQUIRES_GRAD, dense, is_plain, memory_of, shaped
 
 #: Header as it arrives -> dtype, shape, strides, number of elements.
-_facts: dict[bytes, tuple[Any, tuple[int, ...], tuple[int, ...] | None, int]] = {}
+_info: dict[bytes, tuple[Any, tuple[int, ...], tuple[int, ...] | None, int]] = {}
 
 
 def encode_tensor(value: Any) -> tuple[bytes, memoryview] | None:
@@ -52,8 +52,8 @@ def decode_tensor(source: Any, memory: Any = None, start: int = 0) -> Any:
     The memory must be writable, and the reader's own.
     """
     begin, size = PREFIX.unpack_from(source)
-    facts = bytes(memoryview(source)[PREFIX.size : PREFIX.size + size])
-    dtype, shape, strides, count = _facts.get(facts) or _remember(facts)
+    info = bytes(memoryview(source)[PREFIX.size : PREFIX.size + size])
+    dtype, shape, strides, count = _info.get(info) or _remember(info)
     import torch  # noqa: PLC0415
 
     if memory is None:
@@ -63,10 +63,10 @@ def decode_tensor(source: Any, memory: Any = None, start: int = 0) -> Any:
     return shaped(flat, shape, strides)
 
 
-def _remember(facts: bytes) -> tuple[Any, tuple[int, ...], tuple[int, ...] | None, int]:
+def _remember(info: bytes) -> tuple[Any, tuple[int, ...], tuple[int, ...] | None, int]:
     import torch  # noqa: PLC0415
 
-    name, shape, strides = of_tensor = decode(facts)
+    name, shape, strides = of_tensor = decode(info)
     dtype = getattr(torch, name) if isinstance(name, str) else None
     count = number_of_elements(shape)
     # (A dense tensor's strides order its dimensions; they reach no further than its elements.)
@@ -75,7 +75,7 @@ def _remember(facts: bytes) -> tuple[Any, tuple[int, ...], tuple[int, ...] | Non
         number_of_elements(strides)
     if not isinstance(dtype, torch.dtype) or not 0 <= reach < count:
         raise ValueError(f"no tensor is {of_tensor!r:.200}")
-    if len(_facts) >= MOST_REMEMBERED:
-        _facts.clear()
-    known = _facts[facts] = dtype, shape, strides, count
+    if len(_info) >= MOST_REMEMBERED:
+        _info.clear()
+    known = _info[info] = dtype, shape, strides, count
     return known

@@ -105,7 +105,7 @@ def call_of(loop: Any, then: Then) -> tuple[Any, Cancel]:
     future = loop.create_future()
     thread = threading.get_ident()
 
-    def callback(*_facts: object) -> None:
+    def callback(*_arguments: object) -> None:
         if threading.get_ident() == thread:
             tell(future, True)
         else:

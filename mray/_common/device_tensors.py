@@ -24,13 +24,13 @@ carriers = _Carriers()
 def reduce_device_tensor(tensor: Any) -> tuple[Any, ...] | None:
     """For reducers: the tensor's placeholder in the pickle, or None without a carrier."""
     take = carriers.take
-    facts = None if take is None else take(tensor)
-    return None if facts is None else (restore_device_tensor, facts)
+    exported = None if take is None else take(tensor)
+    return None if exported is None else (restore_device_tensor, exported)
 
 
-def restore_device_tensor(*facts: Any) -> Any:
+def restore_device_tensor(*exported: Any) -> Any:
     """The tensor that a carrier brings."""
     bring = carriers.bring
     if bring is None:
         raise RuntimeError("This value holds tensors of a device, which only the reader of the edge that they were sent along can bring.")
-    return bring(*facts)
+    return bring(*exported)

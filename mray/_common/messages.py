@@ -84,7 +84,7 @@ _NEEDS: dict[str, Any] = {
     "label": str,  # its purpose ("task f", "actor A"), for texts
     "group": _GROUP,
     "affinity": _AFFINITY,  # None, "auto", or a list of CPUs (`mray._decide.scheduler.affinity`)
-    "hasty": bool,  # refused when its resources are not free
+    "fail_fast": bool,  # refused when its resources are not free
 }
 _DEMAND = keyed(
     {"resources": _RESOURCES},  # held while the lease lives
@@ -346,7 +346,7 @@ SETTING_UP = _message(73, WORKER_TO_NODE, what=str)
 
 # ----------------------------------------------------------------------------------- from the node
 #: The answer to HELLO: attributes of the session, with descriptors of its table and of the channels for introductions.
-WELCOME = _message(80, FROM_NODE, facts=dict)
+WELCOME = _message(80, FROM_NODE, info=dict)
 #: A lease of a worker, with the CPUs that it is pinned to and its other accelerators.
 LEASE_GRANT = _message(
     81,

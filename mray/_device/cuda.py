@@ -41,7 +41,7 @@ from mray._device import libcuda, libnccl, nvml
 from mray._device.cuda_context import CudaContext, unless_captured
 from mray._device.cuda_marks import CudaMarks
 from mray._device.cuda_tensors import PER_THREAD, CudaTensors
-from mray._device.device import Aliases, Device, DeviceFaultError, Facts, Mark, Platform
+from mray._device.device import Aliases, Device, DeviceFaultError, Mark, Platform, TensorInfo
 from mray._device.libcuda import CudaError, IpcHandle, LibCuda
 
 #: Smaller allocations would share a piece of memory with others, and be exported together with them.
@@ -297,7 +297,7 @@ class CudaPlatform(Platform):
     def is_tensor(self, value: object) -> bool:
         return self._tensors.is_tensor(value)
 
-    def facts(self, tensor: Any) -> tuple[Any, Facts]:
+    def info(self, tensor: Any) -> tuple[Any, TensorInfo]:
         if tensor.requires_grad:
             raise RuntimeError(REQUIRES_GRAD)
         if not has_memory(tensor):
@@ -311,7 +311,7 @@ class CudaPlatform(Platform):
                 self.use_on(given, tensors.current_stream(index))  # it may belong to another stream, and be dropped before it is copied
         elif not tensor.is_contiguous():
             strides = tuple(tensor.stride())
-        return tensor, Facts(index, tensor.data_ptr(), tensor.nbytes, tensors.name_of(tensor.dtype), tuple(tensor.shape), strides)
+        return tensor, TensorInfo(index, tensor.data_ptr(), tensor.nbytes, tensors.name_of(tensor.dtype), tuple(tensor.shape), strides)
 
     def look(self, tensor: Any) -> tuple[Hashable, int] | None:
         if type(tensor) is not self._tensors.tensor_type:

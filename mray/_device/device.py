@@ -47,7 +47,7 @@ class CaptureError(RuntimeError):
     """A graph is being captured from the stream, so that its end cannot be marked."""
 
 
-class Facts(NamedTuple):
+class TensorInfo(NamedTuple):
     """Address and layout of a dense tensor."""
 
     #: The device's index in this process.
@@ -232,7 +232,7 @@ class Platform(ABC):
         """Whether it is a tensor on one of the devices."""
 
     @abstractmethod
-    def facts(self, tensor: Any) -> tuple[Any, Facts]:
+    def info(self, tensor: Any) -> tuple[Any, TensorInfo]:
         """The tensor, or a dense copy of one with gaps or overlaps (queued on the current stream, and retained until then), and its facts.
 
         Raises RuntimeError for a tensor that requires grad.
@@ -241,13 +241,13 @@ class Platform(ABC):
     def look(self, tensor: Any) -> tuple[Hashable, int] | None:
         """(kind, address) of a tensor; tensors of equal kind differ in nothing but contents and address.
 
-        None for a tensor that `facts` would copy or refuse, that has no elements, or that is on no device here. For tensors that are
+        None for a tensor that `info` would copy or refuse, that has no elements, or that is on no device here. For tensors that are
         sent repeatedly.
         """
         if not self.is_tensor(tensor):
             return None
-        dense, facts = self.facts(tensor)
-        return (facts._replace(address=0), facts.address) if dense is tensor and facts.size else None
+        dense, info = self.info(tensor)
+        return (info._replace(address=0), info.address) if dense is tensor and info.size else None
 
     @abstractmethod
     def synchronize(self, device: Device, stream: int) -> None:

@@ -5,7 +5,7 @@
     TensorExports.seal()                      the whole message        the memory is reused when they are reached
 
 A tensor is copied within its device, on the current stream, into the pool's memory, which others can open. Readers get plain data
-(`Facts of an export`)::
+(`TensorInfo of an export`)::
 
     lease, use, place, timeline's region's key, its handle, timeline's offset, number of each chunk, size of a chunk, region's key,
     region's
@@ -155,25 +155,25 @@ class TensorExports:
 
         Raises DeviceOutOfMemoryError, NotExportedError, and RuntimeError for a tensor that requires grad, or while a graph is captured.
         """
-        dense, facts = self._platform.facts(tensor)
-        device = self._platform.devices[facts.device]
+        dense, info = self._platform.info(tensor)
+        device = self._platform.devices[info.device]
         reason = device.why_unordered()
         if reason:
             raise NotExportedError(reason)
-        message = self._loading.get(facts.device) or self._load(device)
+        message = self._loading.get(info.device) or self._load(device)
         if message is None:
             self.refused += 1
             return None
-        block = self._claim(self._pool(device), max(facts.size, 1), message.stream)
+        block = self._claim(self._pool(device), max(info.size, 1), message.stream)
         message.blocks.append(block)
         # It may belong to another stream, and be dropped before the copy is made, for which the current stream waits.
-        if dense is tensor and facts.size:
+        if dense is tensor and info.size:
             self._platform.use_on(tensor, message.user)
-        chunk = max(LEAST_CHUNK, block_size(-(-facts.size // MOST_CHUNKS))) if self._pinned else max(facts.size, 1)
-        places = message.copy(block.address, facts.address, facts.size, chunk)
+        chunk = max(LEAST_CHUNK, block_size(-(-info.size // MOST_CHUNKS))) if self._pinned else max(info.size, 1)
+        places = message.copy(block.address, info.address, info.size, chunk)
         region = block.region
         self.copied += 1
-        self.sent += facts.size
+        self.sent += info.size
         return (
             message.lease,
             message.use,
@@ -184,11 +184,11 @@ class TensorExports:
             region.key,
             region.handle,
             block.offset,
-            facts.size,
-            facts.dtype,
-            facts.shape,
-            facts.strides,
-            facts.device,
+            info.size,
+            info.dtype,
+            info.shape,
+            info.strides,
+            info.device,
         )
 
     def _load(self, device: Device) -> ExportedMessage | None:

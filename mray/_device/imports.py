@@ -74,16 +74,16 @@ class _Hold:
 class _Known:
     """The parts of the next message of a lease."""
 
-    __slots__ = ("aliases", "device", "facts", "index", "offset", "timelines", "words")
+    __slots__ = ("aliases", "device", "index", "info", "offset", "timelines", "words")
 
-    def __init__(self, device: Device, facts: ExportedTensor, aliases: Aliases | None, timelines: PeerTimelines) -> None:
+    def __init__(self, device: Device, info: ExportedTensor, aliases: Aliases | None, timelines: PeerTimelines) -> None:
         self.device = device
-        self.facts = facts
+        self.info = info
         #: Of the tensor that others are derived from; None: each is read as the first was.
         self.aliases = aliases
         self.timelines = timelines
         self.words = timelines.words
-        self.offset = facts[5]
+        self.offset = info[5]
         self.index = self.offset // 8
 
 
@@ -193,18 +193,18 @@ class TensorImports:
             return device.tensor(mapping.address + offset, size, dtype, shape, strides, hold)
         tensor = device.empty(dtype, shape, strides)
         if size:
-            _tensor, facts = self._platform.facts(tensor)
-            device.copy(facts.address, mapping.address + offset, size, stream)
+            _tensor, info = self._platform.info(tensor)
+            device.copy(info.address, mapping.address + offset, size, stream)
         self.copied += 1
         return tensor
 
-    def bring_first(self, facts: ExportedTensor) -> Any:
+    def bring_first(self, info: ExportedTensor) -> Any:
         """`bring`, of a lease whose next messages are known except for their uses and numbers: `again`."""
         # fmt: off
         (
             lease, use, place, timelines, timelines_handle, _timeline, numbers, _chunk,
             key, handle, offset, size, dtype, shape, strides, index,
-        ) = facts
+        ) = info
         # fmt: on
         device = self._platform.device_of(place)
         aliases = None
@@ -215,7 +215,7 @@ class TensorImports:
             if mapping is None:
                 mapping = self._opened[key, device] = open_region(device, place, key, handle)
             aliases = device.aliases(device.tensor(mapping.address + offset, size, dtype, shape, strides, None))
-        self._known[lease] = _Known(device, facts, aliases, self._peers.open(device, timelines, timelines_handle))
+        self._known[lease] = _Known(device, info, aliases, self._peers.open(device, timelines, timelines_handle))
         return self.again(lease, use, numbers[0])
 
     def again(self, lease: int, use: int, number: int) -> Any:
@@ -223,8 +223,8 @@ class TensorImports:
         known = self._known[lease]
         aliases, device = known.aliases, known.device
         if aliases is None or self.held >= self._most:
-            facts: ExportedTensor = (lease, use, *known.facts[2:6], (number,), *known.facts[7:])
-            return self.bring(*facts)
+            info: ExportedTensor = (lease, use, *known.info[2:6], (number,), *known.info[7:])
+            return self.bring(*info)
         stream = device.current_stream()
         if known.words[known.index] < number:
             self._peers.await_word(known.timelines, known.offset, number, stream)
@@ -248,18 +248,18 @@ class TensorImports:
             self._loans.pop(loan.lease, None)
             self.let_go(loan.device, loan.stream, loan.lease, loan.use)
 
-    def try_bring(self, facts: ExportedTensor) -> str:
+    def try_bring(self, info: ExportedTensor) -> str:
         """Open a tensor's memory where it is unknown whether this process can. Returns the reason if it cannot, which the sender gets as
         the note of its lease.
         """
         try:
-            self.bring(*facts)
+            self.bring(*info)
             return ""
         except (RuntimeError, MemoryError) as error:
-            hold = self._current.pop(facts[0], None)
+            hold = self._current.pop(info[0], None)
             if hold is not None:
                 hold.forget()
-            self._release(facts[0], facts[1], OPENS_NOTHING, 0)
+            self._release(info[0], info[1], OPENS_NOTHING, 0)
             return str(error)
 
     def _staging_on(self, device: Device) -> Staging:

@@ -59,7 +59,7 @@ class WithTrial(NamedTuple):
     """A value, and the facts of a tensor with which the reader tries what it can open."""
 
     value: Any
-    facts: ExportedTensor
+    info: ExportedTensor
 
 
 class CudaIpcWriter(ShmWriter):
@@ -118,13 +118,13 @@ class CudaIpcWriter(ShmWriter):
                     return
             if self._opens and self._platform.is_tensor(value):
                 kind = None if outputs is None else self._remembered.may_add(value)
-                facts = self._take(value)
-                if facts is not None:
+                info = self._take(value)
+                if info is not None:
                     self._exports.seal()
-                    self._put(DEVICE if kind is None else FIRST_ON_DEVICE, marshal.dumps(facts))
+                    self._put(DEVICE if kind is None else FIRST_ON_DEVICE, marshal.dumps(info))
                     self._unsent.clear()
                     if kind is not None:
-                        self._remembered.add(kind, facts)
+                        self._remembered.add(kind, info)
                     return
             tell_of_foreign(value, self._platform, self._name)
             super()._write_any(value)
@@ -167,7 +167,7 @@ class CudaIpcWriter(ShmWriter):
         device, self._device_seen = self._platform.devices[self._device_seen], -1
         try:
             tensor = device.empty("uint8", (1,))
-            facts = self._exports.add(tensor)
+            info = self._exports.add(tensor)
         except NotExportedError as error:
             self._cancel()
             self._opens = False
@@ -176,14 +176,14 @@ class CudaIpcWriter(ShmWriter):
         except MemoryError:
             self._cancel()  # another message may find more room
         else:
-            if facts is not None:
-                return WithTrial(value, facts), tensor
+            if info is not None:
+                return WithTrial(value, info), tensor
         return value, None
 
     def _take(self, tensor: Any) -> ExportedTensor | None:
         if not self._opens:
             if self._opens is None:
-                self._device_seen = self._platform.facts(tensor)[1].device
+                self._device_seen = self._platform.info(tensor)[1].device
             self._exports.refused += 1
             return None
         try:
@@ -306,7 +306,7 @@ class CudaIpcReader(ShmReader):
             self._imports.end_message()
 
     def _try(self, message: WithTrial) -> Any:
-        reason = self._imports.try_bring(message.facts)
+        reason = self._imports.try_bring(message.info)
         if reason and not self._lender_is_dead():
             logger.warning("%s carries tensors through host memory: its reader cannot open memory of the GPU: %s", self._name, reason)
         return message.value

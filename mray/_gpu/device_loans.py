@@ -106,20 +106,20 @@ class DeviceLoans:
             if exports is None:
                 exports = self._exports = TensorExports(found, self._load)
             self._loading = []
-            facts: list[ExportedTensor] = []
+            info: list[ExportedTensor] = []
             is_lent = False
             try:
                 for tensor in tensors:
                     export = exports.add(tensor)
                     assert export is not None, "there is a number for every loan"
-                    facts.append(export)
+                    info.append(export)
                 is_lent = all(self._lent.lend(message, connection, message.lease) for message in self._loading)
             finally:
                 exports.seal()
                 if not is_lent:
                     for message in self._loading:
                         message.end()
-            return facts, [message.lease for message in self._loading]
+            return info, [message.lease for message in self._loading]
 
     def _load(self, message: ExportedMessage) -> tuple[int, int]:
         self._numbers += 1
@@ -153,11 +153,11 @@ class DeviceLoans:
                 imports = self._imports_from(connection, found)
                 tensors: list[Any] = []
                 try:
-                    for facts in exports:
-                        number, place = facts[0], facts[2]
+                    for info in exports:
+                        number, place = info[0], info[2]
                         if not any(device.can_access(place) for device in found.devices):
                             raise UnreachableError(f"This process has no device that can reach the memory of {place}, where a tensor lies.")
-                        tensors.append(imports.bring(*facts))
+                        tensors.append(imports.bring(*info))
                         brought.add(number)
                     return tensors, imports.awaited
                 finally:

@@ -46,7 +46,7 @@ from mray._channel.site import Site, SiteGpu
 from mray._common import clock
 from mray._common.clock import monotonic
 from mray._common.log import logger
-from mray._device.device import DeviceFaultError, Facts, Platform
+from mray._device.device import DeviceFaultError, Platform, TensorInfo
 from mray._device.device_faults import report
 from mray._device.lending import lend_stream, return_stream
 from mray._device.nccl_library import BYTES, Library, library, shares_gpus
@@ -140,11 +140,11 @@ class NcclMember:
     def send(self, tensor: Any, peer: int) -> None:
         """Queue a tensor to a member. With communication streams, it must not be written to any more."""
         with self.group.refusing(sent=peer):
-            tensor, facts = self._dense(tensor)
+            tensor, info = self._dense(tensor)
             self._check_other(peer)
         stream = self.send_stream
         self._follow_current(stream)
-        self._queue_call(stream, (tensor,), [], lambda nccl: nccl.send(facts.address, facts.size, BYTES, peer, stream), sent=peer)
+        self._queue_call(stream, (tensor,), [], lambda nccl: nccl.send(info.address, info.size, BYTES, peer, stream), sent=peer)
 
     def recv(self, allocate: Callable[[], Any], peer: int) -> Any:
         """The next tensor of a member, in memory that `allocate` creates on the stream that it is received on."""
@@ -157,12 +157,12 @@ class NcclMember:
     def recv_into(self, tensor: Any, peer: int, stream: int | None = None) -> None:
         """Receive the next tensor of a member into an existing one."""
         with self.group.refusing(received=peer):
-            facts = self._target(tensor)
+            info = self._target(tensor)
             self._check_other(peer)
         if stream is None:
             stream = self.receive_stream
             self._follow_current(stream)
-        self._queue_call(stream, (), [tensor], lambda nccl: nccl.recv(facts.address, facts.size, BYTES, peer, stream), received=peer)
+        self._queue_call(stream, (), [tensor], lambda nccl: nccl.recv(info.address, info.size, BYTES, peer, stream), received=peer)
 
     # ------------------------------------------------------------------------------------ collectives
     def allreduce(self, source: Any, out: Any, op: ReduceOp) -> None:
@@ -178,16 +178,16 @@ class NcclMember:
     def reduce(self, tensor: Any, root: int, op: ReduceOp) -> None:
         """Reduce every rank's `tensor` into the root's."""
         with self.group.refusing():
-            facts = self._target(tensor)
-            dtype, operation, parts = self.nccl.reduction(facts.dtype, op)
-        count = _count(facts) * parts
-        self._collect(tensor, tensor, lambda nccl, stream: nccl.reduce(facts.address, facts.address, count, dtype, operation, root, stream))
+            info = self._target(tensor)
+            dtype, operation, parts = self.nccl.reduction(info.dtype, op)
+        count = _count(info) * parts
+        self._collect(tensor, tensor, lambda nccl, stream: nccl.reduce(info.address, info.address, count, dtype, operation, root, stream))
 
     def broadcast(self, tensor: Any, root: int) -> None:
         """Copy the root's `tensor` into every rank's."""
         with self.group.refusing():
-            facts = self._target(tensor)
-        self._collect(tensor, tensor, lambda nccl, stream: nccl.broadcast(facts.address, facts.address, facts.size, BYTES, root, stream))
+            info = self._target(tensor)
+        self._collect(tensor, tensor, lambda nccl, stream: nccl.broadcast(info.address, info.address, info.size, BYTES, root, stream))
 
     def allgather(self, source: Any, out: Any) -> None:
         """Gather every rank's `source`, by rank, into every rank's `out`."""
@@ -300,21 +300,21 @@ class NcclMember:
         if not 0 <= peer < self.world_size or peer == self.rank:
             raise ValueError(f"Rank {peer} is none of the others in a group of {self.world_size} whose rank {self.rank} this is.")
 
-    def _dense(self, tensor: Any) -> tuple[Any, Facts]:
+    def _dense(self, tensor: Any) -> tuple[Any, TensorInfo]:
         """A tensor in C order, perhaps a copy, and its facts."""
         tensor = self._mine(tensor)
-        tensor, facts = self.platform.facts(tensor)
-        if facts.strides is not None:
-            tensor, facts = self.platform.facts(tensor.contiguous())
-        return tensor, facts
+        tensor, info = self.platform.info(tensor)
+        if info.strides is not None:
+            tensor, info = self.platform.info(tensor.contiguous())
+        return tensor, info
 
-    def _target(self, tensor: Any) -> Facts:
+    def _target(self, tensor: Any) -> TensorInfo:
         """Facts of a tensor to write to."""
         tensor = self._mine(tensor)
-        dense, facts = self.platform.facts(tensor)
-        if dense is not tensor or facts.strides is not None:
+        dense, info = self.platform.info(tensor)
+        if dense is not tensor or info.strides is not None:
             raise ValueError(f"The tensor to receive into, of shape {tuple(tensor.shape)}, is not contiguous.")
-        return facts
+        return info
 
     def _mine(self, tensor: Any) -> Any:
         if not self.platform.is_tensor(tensor):
@@ -322,7 +322,7 @@ class NcclMember:
             raise ValueError(f"NCCL moves tensors of GPUs, and this {type(tensor).__name__} is on {where}. Move it to the GPU first.")
         return tensor
 
-    def _check_fit(self, small: Facts, large: Facts, times: int) -> None:
+    def _check_fit(self, small: TensorInfo, large: TensorInfo, times: int) -> None:
         if small.device != self.device.index or large.device != self.device.index:
             raise ValueError(
                 f"Rank {self.rank} of the group '{self.group.name}' is on GPU {self.device.index} of its process, and the tensors are on "
@@ -419,9 +419,9 @@ class NcclMember:
         group.destroy()
 
 
-def _count(facts: Facts) -> int:
+def _count(info: TensorInfo) -> int:
     count = 1
-    for size in facts.shape:
+    for size in info.shape:
         count *= size
     return count
 

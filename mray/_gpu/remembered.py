@@ -61,20 +61,20 @@ class RememberedLease:
         *("size", "stream", "theirs", "timeline", "use"),
     )
 
-    def __init__(self, kind: Hashable, lent: LentMessage, facts: ExportedTensor, ended: int) -> None:
+    def __init__(self, kind: Hashable, lent: LentMessage, info: ExportedTensor, ended: int) -> None:
         message = lent.message
         self.kind = kind
         self.lent = lent
         self.is_remembered = True
         #: The lease's number, and its use.
-        self.number, self.use = facts[:2]
+        self.number, self.use = info[:2]
         self.device: Device = message.device
         self.stream = message.stream
         self.timeline: Timeline = timelines_of(message.device).of(message.stream)
         self.address = message.blocks[0].address
-        self.size = facts[11]
+        self.size = info[11]
         #: The layout: dtype, shape, strides.
-        self._view_of = facts[12:15]
+        self._view_of = info[12:15]
         #: The tensors over its memory in this process, once there has been one.
         self._aliases: Aliases | None = None
         #: The index of the reader's first word of it.
@@ -194,11 +194,11 @@ class RememberedLeases:
             self.forget()
         return look[0] if len(self._all) < MOST_SPARE else None
 
-    def add(self, kind: Hashable, facts: ExportedTensor) -> None:
+    def add(self, kind: Hashable, info: ExportedTensor) -> None:
         """Remember the lease of a message with one tensor."""
-        _use, lent = self._lender.out[facts[0]]
+        _use, lent = self._lender.out[info[0]]
         assert isinstance(lent, LentMessage)
-        lent.lease = lease = RememberedLease(kind, lent, facts, self._lender.first_word(facts[0]))
+        lent.lease = lease = RememberedLease(kind, lent, info, self._lender.first_word(info[0]))
         self._of.setdefault(kind, deque()).append(lease)
         self._all.append(lease)
 

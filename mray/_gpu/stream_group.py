@@ -62,11 +62,11 @@ class StreamGroup(MemberOfGroup):
         return str(self._members[rank])
 
     # ------------------------------------------------------------------------------------ before the library
-    def tell_all(self, facts: Any) -> list[Any]:
+    def tell_all(self, info: Any) -> list[Any]:
         """Exchange small values: returns those of every member, by rank. A collective."""
         import numpy  # noqa: PLC0415
 
-        message = pickle.dumps(facts)
+        message = pickle.dumps(info)
         assert len(message) <= _MOST, "too much to tell"
         own = numpy.zeros(_MOST, numpy.uint8)
         own[: len(message)] = numpy.frombuffer(message, numpy.uint8)

@@ -276,8 +276,8 @@ class TensorStore(Part):
 
     def _send_on_device(self, held: Held, connection: Connection, number: int) -> None:
         with self._client.lock:
-            facts, numbers = self._loans.lend(connection, held.tensors, held.streams)
-            connection.send((m.TENSORS_BROUGHT, number, m.PICKLED, facts, numbers))
+            info, numbers = self._loans.lend(connection, held.tensors, held.streams)
+            connection.send((m.TENSORS_BROUGHT, number, m.PICKLED, info, numbers))
 
     def _lend(self, held: Held) -> tuple[int, Any, Entry | None, bytes]:
         """A copy of the tensors for a receiver: (form, payload, entry, lease)."""
@@ -473,10 +473,10 @@ class TensorStore(Part):
             raise client.fatal
         raise self._who_died(fetch)
 
-    def _bring(self, fetch: TensorFetch, connection: Connection, facts: list[ExportedTensor], numbers: list[int]) -> list[Any]:
+    def _bring(self, fetch: TensorFetch, connection: Connection, info: list[ExportedTensor], numbers: list[int]) -> list[Any]:
         """Tensors lent in device memory; through host memory if they cannot be reached and the transport allows it."""
         try:
-            found, fetch.awaited = self._loans.bring(connection, facts, numbers)
+            found, fetch.awaited = self._loans.bring(connection, info, numbers)
             return found
         except (UnreachableError, NotOpenedError) as error:
             # Memory of a dead process may be freed before its connection is closed.

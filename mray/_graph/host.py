@@ -100,14 +100,14 @@ class GraphHost(GroupHost, Protocol):
         """Kill these actors without a restart."""
 
 
-def weakly(method: Callable[..., object], *facts: object) -> Callable[[Exception], None]:
-    """A callback for a death, which calls ``method(*facts, error)`` and does not keep the method's object alive."""
+def weakly(method: Callable[..., object], *arguments: object) -> Callable[[Exception], None]:
+    """A callback for a death, which calls ``method(*arguments, error)`` and does not keep the method's object alive."""
     reference = weakref.WeakMethod(method)
 
     def tell(error: Exception) -> None:
         alive = reference()
         if alive is not None:
-            alive(*facts, error)
+            alive(*arguments, error)
 
     return tell
 

@@ -169,14 +169,14 @@ def machine_gpus(root: str = _NVIDIA, devices: str = "/dev") -> list[Gpu]:
     except OSError:
         addresses = []
     for address in addresses:
-        facts = {}
+        info = {}
         for line in _read(os.path.join(root, address, "information")).splitlines():
             name, _colon, value = line.partition(":")
-            facts[name.strip()] = value.strip()
-        minor = facts.get("Device Minor", "")
+            info[name.strip()] = value.strip()
+        minor = info.get("Device Minor", "")
         if minor and not os.path.exists(os.path.join(devices, "nvidia" + minor)):
             continue  # listed for the machine, but not available in this container
-        gpus.append(Gpu(len(gpus), facts.get("GPU UUID", ""), facts.get("Model", ""), address))
+        gpus.append(Gpu(len(gpus), info.get("GPU UUID", ""), info.get("Model", ""), address))
     if gpus:
         return gpus
     try:

@@ -221,10 +221,10 @@ def parent_of(pid: int) -> int:
 def start_of(pid: int) -> int:
     """The start time of a process in clock ticks since boot, which makes a pid unique; 0: it is dead."""
     try:
-        facts = stat_of(pid)
+        info = stat_of(pid)
     except OSError:
         return 0
-    return 0 if facts[0] in b"ZX" else int(facts[19])
+    return 0 if info[0] in b"ZX" else int(info[19])
 
 
 def namespace() -> int:
@@ -305,8 +305,8 @@ def _environment_of(pid: int) -> bytes | None:
     """The environment that the kernel shows for a process; None: it is in the middle of an exec."""
     if shown := _read_environment(pid):
         return shown
-    facts = stat_of(pid)
-    memory, last = int(facts[20]), int(facts[48])
+    info = stat_of(pid)
+    memory, last = int(info[20]), int(info[48])
     if not memory:  # dead, or a kernel thread
         return b""
     return _read_environment(pid) if last else None  # the exec may be over by now
@@ -340,10 +340,10 @@ def expand_all(environment: Mapping[str, str], variables: Mapping[str, str]) -> 
 def status_of_dead(pid: int) -> int | None:
     """Exit status of an unreaped dead process; None once it is reaped, or while it lives."""
     try:
-        facts = stat_of(pid)
+        info = stat_of(pid)
     except OSError:
         return None
-    return os.waitstatus_to_exitcode(int(facts[49])) if facts[0] in b"ZX" else None
+    return os.waitstatus_to_exitcode(int(info[49])) if info[0] in b"ZX" else None
 
 
 def spawn(

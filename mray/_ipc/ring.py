@@ -167,15 +167,15 @@ class RingReader:
             raise ValueError(f"no ring of {layout.extent} bytes lies at {offset} of {segment.name}, which has {segment.size} bytes")
         words = segment.words()
         base = offset // WORD
-        facts = (
+        info = (
             words[base + at.VERSION],
             words[base + at.ENTRIES],
             words[base + at.ENTRY_BYTES],
             words[base + at.READERS],
             words[base + at.SLOTS],
         )
-        if facts != (LAYOUT_VERSION, layout.entries, layout.entry_bytes, layout.readers, layout.slots):
-            raise ValueError(f"the ring at {offset} of {segment.name} has another layout: {facts}, expected {layout}")
+        if info != (LAYOUT_VERSION, layout.entries, layout.entry_bytes, layout.readers, layout.slots):
+            raise ValueError(f"the ring at {offset} of {segment.name} has another layout: {info}, expected {layout}")
         self.layout = layout
         self.closed = False
         self.reader = reader

@@ -302,11 +302,11 @@ def _shared_memory(name: str, flags: int = 0, **options: Any) -> posix_ipc.Share
 def _wrong_place() -> OSError | None:
     """Why shared memory cannot be created on this machine or in this container, and what to do; None if it can."""
     try:
-        facts = os.statvfs(SHM)
+        info = os.statvfs(SHM)
     except OSError as error:
         number, wrong, advice = error.errno, f"is not there ({error.strerror})", f"mount one: mkdir -p {SHM} && mount -t tmpfs tmpfs {SHM}"
     else:
-        if facts.f_flag & os.ST_RDONLY:
+        if info.f_flag & os.ST_RDONLY:
             number, wrong, advice = errno.EROFS, "is mounted read-only", f"mount -o remount,rw {SHM}"
         elif not os.access(SHM, os.W_OK | os.X_OK):
             number, wrong, advice = errno.EACCES, "may not be written to by this user", f"chmod 1777 {SHM}"
@@ -353,10 +353,10 @@ def link(name: str, other: str) -> None:
 def shared_memory_left() -> int:
     """Free bytes of the machine's shared memory; 0 also where there is none, or no more names are possible."""
     try:
-        facts = os.statvfs(SHM)
+        info = os.statvfs(SHM)
     except OSError:
         return 0
-    return 0 if facts.f_files and not facts.f_favail else facts.f_bavail * facts.f_frsize
+    return 0 if info.f_files and not info.f_favail else info.f_bavail * info.f_frsize
 
 
 def _full(name: str, size: int) -> ObjectStoreFullError:

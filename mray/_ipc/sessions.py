@@ -39,10 +39,10 @@ def session_parents() -> list[str]:
 def is_private(path: str) -> bool:
     """Whether this is a directory of this user that no other user may enter. Others may be traps, and are not read."""
     try:
-        facts = os.lstat(path)
+        info = os.lstat(path)
     except OSError:
         return False
-    return stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid() and not facts.st_mode & 0o077
+    return stat.S_ISDIR(info.st_mode) and info.st_uid == os.getuid() and not info.st_mode & 0o077
 
 
 def private_directory(path: str) -> str:

@@ -86,7 +86,7 @@ def _read(parent: str) -> Address | None:
     except (OSError, ValueError, TypeError, RecursionError):
         return None
     # A damaged file counts as no address.
-    return None if address is None or [type(fact) for fact in address] != [str, int, int, list] or "\0" in address.session_dir else address
+    return None if address is None or [*map(type, address)] != [str, int, int, list] or "\0" in address.session_dir else address
 
 
 def only_one(parent: str) -> contextlib.AbstractContextManager[None]:

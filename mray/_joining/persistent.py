@@ -196,7 +196,7 @@ def _private(directory: str) -> Address | None:
     except (OSError, SessionGoneError):
         return None
     pid = node["node_pid"]
-    return Address(directory, pid, start_of(pid), node["facts"]["versions"])
+    return Address(directory, pid, start_of(pid), node["info"]["versions"])
 
 
 class JoinedSession(SessionHold):

@@ -133,18 +133,18 @@ def why_unknown(ref: ObjectRef) -> str:
 
 
 class Guard:
-    """Calls `action(*facts)` through `defer` when it is collected."""
+    """Calls `action(*arguments)` through `defer` when it is collected."""
 
-    __slots__ = ("_action", "_defer", "_facts")
+    __slots__ = ("_action", "_arguments", "_defer")
 
-    def __init__(self, defer: Callable[[Callable[[], None]], None], action: Callable[..., None], *facts: Any) -> None:
+    def __init__(self, defer: Callable[[Callable[[], None]], None], action: Callable[..., None], *arguments: Any) -> None:
         self._defer = defer
         self._action = action
-        self._facts = facts
+        self._arguments = arguments
 
     def __del__(self) -> None:
-        action, facts = self._action, self._facts
-        self._defer(lambda: action(*facts))
+        action, arguments = self._action, self._arguments
+        self._defer(lambda: action(*arguments))
 
 
 class Completion:

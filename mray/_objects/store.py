@@ -8,8 +8,8 @@ fresh pages costs far more than the copy.
        ^                                                    |                      the mapping holds the entry of the object
        +---------------- FREE_SEGMENT (pooled) <------------+
 
-An array that was allocated in a segment (`bear`, `mray._ipc.born`) is not copied: the header is added behind it, and the segment gets a
-further name if another process owns the value (`_place`). The segment returns when all its values and the array are released.
+An array that was allocated in a segment (`bear`, `mray._ipc.zero_copy`) is not copied: the header is added behind it, and the segment gets
+a further name if another process owns the value (`_place`). The segment returns when all its values and the array are released.
 
 Names contain the process that *owns* the value, ``/mray-<session>-<owner>-<producer><number>``: when an owner dies, the node unlinks its
 segments.
@@ -39,12 +39,12 @@ from typing import Any
 
 from mray._common.kept import os
 from mray._common.messages import PACKED, PICKLED
-from mray._ipc.born import Born, counts, size_with_headers
 from mray._ipc.copying import end_helpers
 from mray._ipc.mapped import Claimable, Mapped, address_of, find
 from mray._ipc.quiet_lock import QuietLock
 from mray._ipc.segment import SHM, Segment, is_file, is_there, link, new_nonce, open_read_only, round_up, shared_memory_left, unlink
 from mray._ipc.table import BYTES, POOLED, ROW_WORDS, SPILLED, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
+from mray._ipc.zero_copy import ZeroCopyBuffer, counts, size_with_headers
 from mray._objects.ownership import Entry
 from mray._objects.serializer import HERE, Serialized, deserialize, has_tensors
 from mray.exceptions import ObjectStoreFullError, OutOfDiskError
@@ -112,7 +112,7 @@ class SegmentStore:
         #: Segments in the pool by name, the least recently used first.
         self._free: dict[str, Segment] = {}
         #: Zero-copy buffers of this process, by the segment's name and by its further names.
-        self._born: dict[str, Born] = {}
+        self._zero_copy: dict[str, ZeroCopyBuffer] = {}
         #: Sizes of the files of live values, by name.
         self._spilled: dict[str, int] = {}
 
@@ -121,7 +121,7 @@ class SegmentStore:
 
         Raises `ObjectStoreFullError` when the store's limit or the machine's shared memory is exhausted.
         """
-        if self._born and value.buffers:
+        if self._zero_copy and value.buffers:
             placed = self._place(value, owner)
             if placed is not None:
                 return placed
@@ -134,7 +134,7 @@ class SegmentStore:
         return segment.name, value.size if value.buffers else -value.size, self._process
 
     # ------------------------------------------------------------------------------------ values that are made in segments
-    def bear(self, size: int) -> Born:
+    def bear(self, size: int) -> ZeroCopyBuffer:
         """Allocate a segment for an array of `size` bytes in this process, until `end_of_array`.
 
         Raises `ObjectStoreFullError`.
@@ -142,18 +142,18 @@ class SegmentStore:
         whole = size_with_headers(size)
         segment = self._take(whole, self._process) or self._make(whole, self._process)
         segment.touch(size)
-        born = Born(segment, size)
+        buffer = ZeroCopyBuffer(segment, size)
         with self._lock:
-            self._born[segment.name] = born
+            self._zero_copy[segment.name] = buffer
         counts.made += 1
-        return born
+        return buffer
 
     def _place(self, value: Serialized, owner: str) -> Payload | None:
         """Store a value whose arrays lie in a zero-copy buffer there, with a header; None if they do not, or must be copied."""
         buffers = value.buffers
         elsewhere: dict[int, tuple[int, int]] = {}
         taken: list[tuple[int, int]] = []
-        born: Born | None = None
+        buffer: ZeroCopyBuffer | None = None
         seen = 0
         for number in sorted(range(len(buffers)), key=lambda number: -buffers[number].nbytes):
             length = buffers[number].nbytes
@@ -161,63 +161,63 @@ class SegmentStore:
                 break
             address = address_of(buffers[number])
             region = find(address, length)
-            if type(region) is not Born or self._born.get(region.key) is not region:
+            if type(region) is not ZeroCopyBuffer or self._zero_copy.get(region.key) is not region:
                 continue
             seen += 1
             start = address - region.address
             # Copies of values share no memory between their parts, so placed parts must not overlap either.
-            if born not in (None, region) or any(start < other_end and other < start + length for other, other_end in taken):
+            if buffer not in (None, region) or any(start < other_end and other < start + length for other, other_end in taken):
                 continue
             if region.is_clean(address, length):
-                born = region
+                buffer = region
                 elsewhere[number] = HERE, start
                 taken.append((start, start + length))
-        payload = None if born is None else self._add_header(value, born, elsewhere, owner)
+        payload = None if buffer is None else self._add_header(value, buffer, elsewhere, owner)
         counts.copied += seen if payload is None else seen - len(elsewhere)
         return payload
 
-    def _add_header(self, value: Serialized, born: Born, elsewhere: dict[int, tuple[int, int]], owner: str) -> Payload | None:
+    def _add_header(self, value: Serialized, buffer: ZeroCopyBuffer, elsewhere: dict[int, tuple[int, int]], owner: str) -> Payload | None:
         whole = value.size
         value.divert(elsewhere)
         with self._lock:
-            start = born.take_header(value.size)
-            name = born.key
+            start = buffer.take_header(value.size)
+            name = buffer.key
             if start is not None and owner != self._process:
                 name = f"{self._prefix}{owner}-{self._process}{new_nonce():x}"
                 try:
-                    link(born.key, name)
+                    link(buffer.key, name)
                 except OSError:  # its name was removed
                     start = None
             if start is None:
                 value.divert({})
                 return None
             # POINT born placed
-            self._born[name] = born
-            born.objects += 1
-        with born.header(start, value.size) as header:
+            self._zero_copy[name] = buffer
+            buffer.objects += 1
+        with buffer.header(start, value.size) as header:
             value.write_into(header, start)
         counts.sent += len(elsewhere)
         return name, whole, self._process, start, start + value.size
 
-    def end_of_array(self, born: Born) -> None:
+    def end_of_array(self, buffer: ZeroCopyBuffer) -> None:
         """The array and all its views are released."""
         with self._lock:
-            born.is_over = True
-            self._end_born(born)
+            buffer.is_over = True
+            self._end_zero_copy(buffer)
 
-    def _disown(self, name: str, born: Born, again: bool) -> None:
+    def _disown(self, name: str, buffer: ZeroCopyBuffer, again: bool) -> None:
         """Release an object that lies in a zero-copy buffer."""
-        if name != born.key:
-            del self._born[name]
+        if name != buffer.key:
+            del self._zero_copy[name]
             unlink(name)
-        born.objects -= 1
-        born.again = born.again and again
-        self._end_born(born)
+        buffer.objects -= 1
+        buffer.again = buffer.again and again
+        self._end_zero_copy(buffer)
 
-    def _end_born(self, born: Born) -> None:
-        if born.is_over and not born.objects and self._born.get(born.key) is born:
-            del self._born[born.key]
-            self._put_back(self._used.pop(born.key), again=born.reunite())
+    def _end_zero_copy(self, buffer: ZeroCopyBuffer) -> None:
+        if buffer.is_over and not buffer.objects and self._zero_copy.get(buffer.key) is buffer:
+            del self._zero_copy[buffer.key]
+            self._put_back(self._used.pop(buffer.key), again=buffer.reunite())
 
     # ------------------------------------------------------------------------------------ memory
     def _count(self, word: int, more: int) -> None:
@@ -269,8 +269,8 @@ class SegmentStore:
 
     def _check_disk(self, size: int) -> None:
         place = self._directory if os.path.isdir(self._directory) else os.path.dirname(self._directory)
-        facts = os.statvfs(place)
-        free, whole = facts.f_bavail * facts.f_frsize, facts.f_blocks * facts.f_frsize
+        info = os.statvfs(place)
+        free, whole = info.f_bavail * info.f_frsize, info.f_blocks * info.f_frsize
         if whole and whole - free + size > whole * self._most_of_disk:
             raise OutOfDiskError(
                 f"{self._full_text(size)} Nor is there room for it on disk: {os.path.realpath(place)} has {free} bytes free, and would be "
@@ -354,9 +354,9 @@ class SegmentStore:
     def free(self, name: str, *, again: bool = True) -> None:
         """Return the segment of a value that its owner has released to the pool, or remove it (always unless `again`)."""
         with self._lock:
-            born = self._born.get(name)
-            if born is not None:
-                self._disown(name, born, again)
+            buffer = self._zero_copy.get(name)
+            if buffer is not None:
+                self._disown(name, buffer, again)
                 return
             segment = self._used.pop(name, None)
             if segment is None:
@@ -399,8 +399,8 @@ class SegmentStore:
         with self._lock:
             for name in [name for name in self._free if name.startswith(f"{self._prefix}{owner}-")]:
                 self._evict(name)
-            for name in [name for name in self._born if name.startswith(f"{self._prefix}{owner}-")]:
-                self._disown(name, self._born[name], again=False)
+            for name in [name for name in self._zero_copy if name.startswith(f"{self._prefix}{owner}-")]:
+                self._disown(name, self._zero_copy[name], again=False)
             for name in [name for name in self._used if name.startswith(f"{self._prefix}{owner}-")]:
                 self._drop(self._used.pop(name))
             for name in [name for name in self._spilled if name.startswith(f"{self._directory}/{owner}-")]:
@@ -425,7 +425,7 @@ class SegmentStore:
         with self._lock:
             self._trim_locked()
             mine = f"{self._prefix}{self._process}-"
-            self._born.clear()  # arrays outlive the session
+            self._zero_copy.clear()  # arrays outlive the session
             for name, segment in self._used.items():
                 if name.startswith(mine):
                     segment.unlink()

@@ -59,7 +59,7 @@ def answer_here(process: str, session_dir: str, sections: list[str]) -> dict[str
 def client_here(session_dir: str) -> Client | None:
     """This process's client in a running session that it has joined; else None."""
     for client in own_clients():
-        if client.session_dir == session_dir and client.facts and client.fatal is None:
+        if client.session_dir == session_dir and client.info and client.fatal is None:
             return client
     return None
 

@@ -58,12 +58,12 @@ def schedule_trace(plan: plans.Plan, names: Mapping[str, str], executions: int =
         track = endpoint_title(bar.endpoint, names)
         begin, end = (round(time * unit) for time in (bar.begin, bar.end))
         rows[bar.endpoint].append(Span(_KINDS[bar.kind], begin, end, track, name, place, number))
-    facts = {
+    info = {
         "clock": "from the beginning of the first execution",
         "lengths": "computing as measured (p50)" if clock.is_measured else "not measured: only the order counts",
         **({"overlap": "communication through nccl runs beside the computing"} if plan.overlap else {}),
     }
-    return Trace([Recording(0, "schedule", row, plan.graph_id, endpoint) for endpoint, row in rows.items()], facts=facts)
+    return Trace([Recording(0, "schedule", row, plan.graph_id, endpoint) for endpoint, row in rows.items()], info=info)
 
 
 class _Clock:

@@ -80,7 +80,7 @@ class Trace:
     recordings: list[Recording] = field(default_factory=list)
     #: Events of other profilers, with times of `clock`.
     foreign: list[dict[str, Any]] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)
+    info: dict[str, Any] = field(default_factory=dict)
 
     def events(self) -> list[dict[str, Any]]:
         """All events, first those that name processes and rows."""
@@ -95,7 +95,7 @@ class Trace:
     def metadata(self) -> dict[str, Any]:
         """The file's clock, missing processes and dropped spans."""
         dropped = {f"{each.name} (pid {each.pid})": each.dropped for each in self.recordings if each.dropped}
-        return {"clock": "CLOCK_MONOTONIC, microseconds; the same for all processes of this machine", "dropped": dropped, **self.facts}
+        return {"clock": "CLOCK_MONOTONIC, microseconds; the same for all processes of this machine", "dropped": dropped, **self.info}
 
 
 def write_json(path: str | os.PathLike[str], document: Any) -> None:

@@ -114,11 +114,11 @@ def disk() -> Iterator[Finding]:
 def _room(subject: str, path: str, least: float, if_small: str, if_full: str) -> Iterator[Finding]:
     """Whether a file system has at least this fraction free; with the advice if not."""
     try:
-        facts = os.statvfs(path)
+        info = os.statvfs(path)
     except OSError as error:
         yield Finding(subject, BAD, f"{path}: {error.strerror}", f"mray needs {path}")
         return
-    total, free = facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize
+    total, free = info.f_blocks * info.f_frsize, info.f_bavail * info.f_frsize
     text = f"{path}: {readable_bytes(free)} of {readable_bytes(total)} free"
     if not os.access(path, os.W_OK):
         yield Finding(subject, BAD, text + ", and not writable", "let this user write there")

@@ -60,7 +60,7 @@ Query = dict[str, str]
 def directories(also: str = "") -> list[str]:
     """The sessions that can be shown: this process's own, one that was named, and all others of its user."""
     backend = backend_if_started()
-    own = [str(backend.facts()["session_dir"])] if backend is not None else []
+    own = [str(backend.info()["session_dir"])] if backend is not None else []
     named = [also] if also and is_alive(also) else []
     return list(dict.fromkeys([*own, *named, *sessions()]))
 

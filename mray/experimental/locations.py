@@ -25,7 +25,7 @@ def _locations(refs: list[ObjectRef], here: bool) -> dict[ObjectRef, dict[str, A
     for ref in refs:
         if not isinstance(ref, ObjectRef):
             raise TypeError(f"Locations are those of ObjectRefs, not of {type(ref).__name__}: {ref!r}.")
-    node_id = backend.facts()["node_id"]
+    node_id = backend.info()["node_id"]
     node = node_id.hex() if isinstance(node_id, bytes) else str(node_id)
     # A cluster's engine also returns the nodes.
     found: list[tuple[Any, ...]] = backend.query("object_locations", refs, here)

@@ -204,10 +204,10 @@ def _collected() -> Iterator[None]:
 def _node_pid() -> int:
     """The pid of the session's node; 0 if it is this process."""
     backend = backend_if_started()
-    pid = 0 if backend is None else int(backend.facts().get("node_pid") or 0)
+    pid = 0 if backend is None else int(backend.info().get("node_pid") or 0)
     return 0 if pid == os.getpid() else pid
 
 
 def _current() -> str | None:
     backend = backend_if_started()
-    return None if backend is None else str(backend.facts().get("session_dir"))
+    return None if backend is None else str(backend.info().get("session_dir"))

@@ -56,7 +56,7 @@ class Watch:
 
     def _print(self, test: str) -> None:
         backend = backend_if_started()
-        directory = str(backend.facts().get("session_dir") or "") if backend is not None else ""
+        directory = str(backend.info().get("session_dir") or "") if backend is not None else ""
         if not os.path.isdir(directory):
             return
         command = [sys.executable, "-m", "mray", "stack", "--session", directory]

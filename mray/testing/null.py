@@ -31,7 +31,7 @@ import numpy as np
 from mray._common import clock, settings
 from mray._common.clock import monotonic_ns
 from mray._common.settings import NullDevices
-from mray._device.device import Aliases, Device, DeviceFaultError, Facts, Mark, Platform
+from mray._device.device import Aliases, Device, DeviceFaultError, Mark, Platform, TensorInfo
 from mray._device.mps_control import has_daemon, pipe_directory
 from mray._inside.memory import publish_fence, trust_fence
 from mray._inside.topology import discovery
@@ -107,12 +107,12 @@ class NullDevice(Device):
         self.uuid = uuid_of(number)
         self.name = "Null GPU"
         self.number = number
-        self._facts = platform.facts_of_machine
+        self._info = platform.info_of_machine
         self._host = platform.host
         self._is_mps_client = platform.is_mps_client
-        self.streams = Streams(platform.fault, waits=platform.facts_of_machine.waits)
-        facts = self._facts
-        self.heap = NullHeap(index, number, facts.scope, facts.memory, self.streams)
+        self.streams = Streams(platform.fault, waits=platform.info_of_machine.waits)
+        info = self._info
+        self.heap = NullHeap(index, number, info.scope, info.memory, self.streams)
 
     def check(self) -> None:
         self.streams.fault.check()
@@ -121,16 +121,16 @@ class NullDevice(Device):
         return self._is_mps_client
 
     def reaches(self, uuid: str) -> bool:
-        return self._facts.peer and any(uuid == uuid_of(number) for number in range(self._facts.gpus))
+        return self._info.peer and any(uuid == uuid_of(number) for number in range(self._info.gpus))
 
     def _reaches(self, number: int) -> bool:
-        return number == self.number or self._facts.peer
+        return number == self.number or self._info.peer
 
     # ------------------------------------------------------------------------------------ memory
     def memory(self) -> tuple[int, int]:
         self.streams.enter()
         self.heap.trim()
-        return max(0, self._facts.memory - null_memory.used_bytes(self._facts.scope, self.number)), self._facts.memory
+        return max(0, self._info.memory - null_memory.used_bytes(self._info.scope, self.number)), self._info.memory
 
     def allocate(self, size: int) -> int:
         self.streams.settle()
@@ -149,13 +149,13 @@ class NullDevice(Device):
 
     def export_memory(self, base: int) -> bytes:
         self.streams.enter()
-        if not self._facts.exports:
+        if not self._info.exports:
             raise RuntimeError("Exporting memory failed: this pretended device has no IPC.")
         return null_memory.exported(self._region(base, is_opened=False))
 
     def open_memory(self, handle: bytes) -> int:
         self.streams.settle()
-        if not self._facts.ipc:
+        if not self._info.ipc:
             raise RuntimeError("Opening another process's memory failed: this pretended device has no IPC.")
         number = null_memory.device_of(handle)
         if not self._reaches(number):
@@ -200,7 +200,7 @@ class NullDevice(Device):
         return mark
 
     def why_unordered(self) -> str:
-        return "" if self._facts.words else "This pretended device has no stream memory operations."
+        return "" if self._info.words else "This pretended device has no stream memory operations."
 
     def set_word(self, address: int, number: int, stream: int) -> None:
         self._check_word(address)
@@ -212,7 +212,7 @@ class NullDevice(Device):
 
     def _check_word(self, address: int) -> None:
         self.streams.fault.check()
-        if not self._facts.words:
+        if not self._info.words:
             raise RuntimeError(self.why_unordered())
         self._word(address)
 
@@ -250,7 +250,7 @@ class NullDevice(Device):
     def _copy(self, target: int, source: int, size: int) -> None:
         regions = [self._resolve(address, size) for address in (target, source) if not self._host.holds(address, size)]
         ctypes.memmove(target, source, size)
-        if self._facts.garbled and any(region.device != self.number for region in regions):
+        if self._info.garbled and any(region.device != self.number for region in regions):
             ctypes.memset(target, 0xA5, min(size, 64))
         del regions
 
@@ -283,13 +283,13 @@ class NullPlatform(Platform):
 
     name = "null"
 
-    def __init__(self, facts: NullDevices, visible: Sequence[discovery.GpuId] | None = None) -> None:
-        self.facts_of_machine = facts
+    def __init__(self, info: NullDevices, visible: Sequence[discovery.GpuId] | None = None) -> None:
+        self.info_of_machine = info
         self.host = _HostMemory()
         self.fault = Fault()
         #: As in CUDA, the MPS daemon is looked up once.
         self.is_mps_client = has_daemon(pipe_directory())
-        self.devices: Sequence[NullDevice] = [NullDevice(self, index, number) for index, number in enumerate(_visible(facts.gpus, visible))]
+        self.devices: Sequence[NullDevice] = [NullDevice(self, index, number) for index, number in enumerate(_visible(info.gpus, visible))]
 
     @property
     def synchronizations(self) -> int:  # type: ignore[override]
@@ -298,11 +298,11 @@ class NullPlatform(Platform):
     def is_tensor(self, value: object) -> bool:
         return isinstance(value, NullArray)
 
-    def facts(self, tensor: NullArray) -> tuple[NullArray, Facts]:
-        found, facts = dense(tensor)
+    def info(self, tensor: NullArray) -> tuple[NullArray, TensorInfo]:
+        found, info = dense(tensor)
         if found is not tensor:
-            self.use_on(tensor, self.devices[facts.device].current_stream())
-        return found, facts
+            self.use_on(tensor, self.devices[info.device].current_stream())
+        return found, info
 
     def tensor_types(self) -> tuple[type, ...]:
         return (NullArray,)
@@ -347,8 +347,8 @@ def _visible(count: int, ids: Sequence[discovery.GpuId] | None) -> list[int]:
 
 def find_platform() -> NullPlatform | None:
     """The platform of this process, if the setting gives it pretended GPUs."""
-    facts = settings.NULL_DEVICES.get()
-    return None if facts is None else NullPlatform(facts, discovery.visible_ids())
+    info = settings.NULL_DEVICES.get()
+    return None if info is None else NullPlatform(info, discovery.visible_ids())
 
 
 # ------------------------------------------------------------------------------------------ making arrays

@@ -29,7 +29,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from mray._common.device_tensors import reduce_device_tensor
 from mray._common.process_local import kernel_pid
 from mray._common.tensor_layout import is_dense
-from mray._device.device import Facts
+from mray._device.device import TensorInfo
 from mray._device.platform import platform
 from mray._inside.memory import round_up
 from mray.testing import null_memory
@@ -370,9 +370,9 @@ def bring_back(data: Any, index: int) -> NullArray:
     return NullArray.new(heap, data.dtype, data.shape).copy_(data)
 
 
-def dense(array: NullArray) -> tuple[NullArray, Facts]:
+def dense(array: NullArray) -> tuple[NullArray, TensorInfo]:
     """The array, or a copy in C order if it has gaps or repeats, and its description."""
     if not is_dense(array.shape, array.strides, array.dtype.itemsize):
         array = array.clone()
     strides = None if array.is_contiguous() else tuple(stride // array.dtype.itemsize for stride in array.strides)
-    return array, Facts(array.device, array.address, array.nbytes, array.dtype.name, array.shape, strides)
+    return array, TensorInfo(array.device, array.address, array.nbytes, array.dtype.name, array.shape, strides)

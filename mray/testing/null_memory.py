@@ -236,7 +236,7 @@ def open_exported(handle: bytes) -> NullRegion:
         file = OpenFile(os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC))
     except OSError as error:
         raise RuntimeError(f"process {pid}, whose memory this is, is gone or has freed it") from error
-    facts = os.fstat(file.fd)
-    if facts.st_ino != inode or not 0 < size <= facts.st_size:
+    info = os.fstat(file.fd)
+    if info.st_ino != inode or not 0 < size <= info.st_size:
         raise RuntimeError(f"process {pid}, whose memory this is, is gone or has freed it")
     return _keep(NullRegion(device, file, size, is_opened=True))

@@ -112,8 +112,8 @@ class NcclCommunicator:
     def _check_ranks(self) -> None:
         multiple = settings.of_library("NCCL_MULTI_RANK_GPU_ENABLE") == "1" and get_version() >= 23000
         own = json.dumps([self._device.uuid, get_version(), multiple]).encode()
-        facts = self._share(own, lambda all_facts: [b"[" + b",".join(all_facts) + b"]"] * self._size)
-        ranks = json.loads(facts)
+        info = self._share(own, lambda all_info: [b"[" + b",".join(all_info) + b"]"] * self._size)
+        ranks = json.loads(info)
         if any(version != ranks[0][1] for _uuid, version, _multiple in ranks):
             raise NcclError(_USAGE, "ranks of different versions")
         for later in range(self._size):

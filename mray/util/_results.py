@@ -62,7 +62,7 @@ def _check_chunks(chunk_size: int, wait_options: dict[str, Any]) -> None:
 def list_named_actors(all_namespaces: bool = False) -> list[Any]:
     """Names of the living named actors of this namespace; with `all_namespaces`, dicts with ``name`` and ``namespace``."""
     backend = current_backend()
-    named: list[dict[str, str]] = backend.query("named_actors", all_namespaces, backend.facts()["namespace"])
+    named: list[dict[str, str]] = backend.query("named_actors", all_namespaces, backend.info()["namespace"])
     if all_namespaces:
         return [{"name": actor["name"], "namespace": actor["namespace"]} for actor in named]
     return [actor["name"] for actor in named]
@@ -75,4 +75,4 @@ def get_node_instance_id() -> str:
 
 def get_node_ip_address(address: str | None = None) -> str:
     """The address of this host: that of its default route, or the one that the session was started with. `address` is ignored."""
-    return str(current_backend().facts()["node_ip_address"]) if is_initialized() else node_address()
+    return str(current_backend().info()["node_ip_address"]) if is_initialized() else node_address()

@@ -60,8 +60,8 @@ class Metric:
         if module is None:
             return False
         if self._counterpart is None:
-            kind, facts = self.__reduce__()
-            self._counterpart = getattr(module, kind.__name__)(*facts)
+            kind, info = self.__reduce__()
+            self._counterpart = getattr(module, kind.__name__)(*info)
         getattr(self._counterpart, method)(value, dict(self._tags(tags)))
         return True
 

@@ -96,7 +96,7 @@ def get_placement_group(placement_group_name: str) -> PlacementGroup:
     if not placement_group_name:
         raise ValueError("Please supply a non-empty value to get_placement_group")
     backend = current_backend()
-    found = backend.query("named_placement_group", plain(placement_group_name), backend.facts()["namespace"])
+    found = backend.query("named_placement_group", plain(placement_group_name), backend.info()["namespace"])
     if found is None:
         raise ValueError(f"Failed to look up placement group with name: {placement_group_name}")
     return PlacementGroup(PlacementGroupID(found))
@@ -105,7 +105,7 @@ def get_placement_group(placement_group_name: str) -> PlacementGroup:
 def placement_group_table(placement_group: PlacementGroup | None = None) -> dict[str, Any]:
     """State and bundles of a group ({} for an unknown one), or of all groups by their ids in hex digits."""
     backend = current_backend()
-    node_id = str(backend.facts()["node_id"])
+    node_id = str(backend.info()["node_id"])
     table = {row["placement_group_id"].hex(): _described(row, node_id) for row in backend.query("placement_groups")}
     return table if placement_group is None else table.get(placement_group.id.hex(), {})
 

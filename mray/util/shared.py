@@ -30,7 +30,7 @@ other engines                  ordinary memory; ``local_mode``, real Ray and con
 
 The memory of an array counts towards ``object_store_memory`` of its creator, sent or not. `statistics` counts copies. Any thread.
 
-How it works: `mray._ipc.born`.
+How it works: `mray._ipc.zero_copy`.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ def segments(ray_session: ModuleType) -> Callable[[], set[str]]:
     """The names of the session's shared memory."""
     from mray._api.current import current_backend
 
-    prefix = f"mray-{current_backend().facts()['session']}-"
+    prefix = f"mray-{current_backend().info()['session']}-"
     return lambda: {name for name in os.listdir("/dev/shm") if name.startswith(prefix)}
 
 

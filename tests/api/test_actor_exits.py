@@ -462,7 +462,7 @@ def test_exit_actor_is_the_end_although_the_death_is_heard_of_first(ray_session,
 
     other, actor = A.remote(), A.remote()
     pids = ray.get([other.pid.remote(), actor.pid.remote()])
-    node = current_backend().client.facts["node_pid"]
+    node = current_backend().client.info["node_pid"]
     os.kill(node, signal.SIGSTOP)
     try:
         # The node comes to the actor's end behind that of another, before it reads what the actor has said.

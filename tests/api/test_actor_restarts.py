@@ -427,7 +427,7 @@ def test_calls_before_the_death_is_heard_of_fail_as_soon_as_it_is(ray_session, h
 
     actor, pid, _path = held_back
     in_flight = actor.hang.remote()
-    node = current_backend().client.facts["node_pid"]
+    node = current_backend().client.info["node_pid"]
     os.kill(node, signals.SIGSTOP)
     try:
         os.kill(pid, signals.SIGKILL)

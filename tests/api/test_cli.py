@@ -95,7 +95,7 @@ class Live:
         ray.get(self.graph.execute(1))
         self.busy = self.joe.compute.remote(str(self.go))
         self.large = ray.put(b"x" * (1 << 20))
-        self.directory = ray._api.current.backend_if_started().facts()["session_dir"]
+        self.directory = ray._api.current.backend_if_started().info()["session_dir"]
 
 
 @pytest.fixture
@@ -424,7 +424,7 @@ def starved(pid: int) -> Iterator[None]:
 
 
 def test_who_looks_at_a_session_without_descriptors_is_told_which_process_has_none(live: Live) -> None:
-    node = live.ray._api.current.current_backend().client.facts["node_pid"]
+    node = live.ray._api.current.current_backend().client.info["node_pid"]
     with starved(node):
         for words in (("status",), ("list", "actors"), ("timeline",)):
             told = mray(*words, check=1).stderr

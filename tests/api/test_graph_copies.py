@@ -412,7 +412,7 @@ def test_copies_that_come_and_go_leave_nothing(ray_session, actor, compiled, eve
 
     for count in range(5):
         assert ray.get(use.remote(graph, count)) == list(range(count))
-    session = importlib.import_module(f"{ray.__name__}._api.current").current_backend().client.facts["session"]
+    session = importlib.import_module(f"{ray.__name__}._api.current").current_backend().client.info["session"]
     eventually(lambda: not [name for name in os.listdir("/dev/shm") if session in name and "-g" in name])
     state = importlib.import_module(f"{ray.__name__}.util.state")
     eventually(lambda: [row.copy_of for row in state.list_graphs(detail=True) if row.copy_of == graph.get_id()] == [])

@@ -550,10 +550,10 @@ class Model:
     def __init__(self):
         there = "transformers" in sys.modules
         import transformers
-        self.facts = there, transformers.PID == os.getpid(), transformers.MODE
+        self.info = there, transformers.PID == os.getpid(), transformers.MODE
 
     def get(self):
-        return self.facts
+        return self.info
 
 own = {"runtime_env": {"env_vars": {"TRANSFORMERS_MODE": "own"}}}
 print(ray.get([actor.get.remote() for actor in (Model.remote(), Model.remote(), Model.options(**own).remote())]))

@@ -60,7 +60,7 @@ def asked(page: live.LivePage, path: str, **query: Any) -> Any:
 def own() -> str:
     from mray._api.current import started_backend
 
-    return str(started_backend().facts()["session_dir"])
+    return str(started_backend().info()["session_dir"])
 
 
 class Session:

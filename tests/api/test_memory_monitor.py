@@ -54,8 +54,8 @@ def test_who_may_not_be_tried_again_is_an_out_of_memory_error(run_program: Calla
 
         import ENGINE as ray
 
-        facts = dict(line.split(":") for line in open("/proc/meminfo"))
-        total, available = (int(facts[name].split()[0]) for name in ("MemTotal", "MemAvailable"))
+        info = dict(line.split(":") for line in open("/proc/meminfo"))
+        total, available = (int(info[name].split()[0]) for name in ("MemTotal", "MemAvailable"))
         threshold = (total - available + 200_000 + total // 50) / total  # 1 % is to be free below it when a worker has ended
         ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, _system_config={"memory_usage_threshold": threshold})
 

@@ -443,7 +443,7 @@ def test_a_daemon_that_dies_is_told_of_and_another_one_serves_who_comes(begin, c
 def test_a_daemon_outlives_the_zygote(begin, control, eventually):
     begin("on")
     assert mray.get(Part.remote().is_client.remote())
-    node = mray._api.current.current_backend().facts()["node_pid"]
+    node = mray._api.current.current_backend().info()["node_pid"]
     (zygote,) = [pid for pid in children_of(node) if command_line(pid).startswith("ray::zygote")]
     os.kill(zygote, signal.SIGKILL)
     eventually(lambda: is_gone(zygote))
@@ -492,7 +492,7 @@ def test_a_session_ends_while_a_daemon_starts(begin, control, eventually):
 @pytest.mark.parametrize("step", ["", "start", "terminate_client", "get_server_list"])
 def test_no_daemon_is_left_when_the_node_is_killed(begin, control, eventually, step):
     begin("on")
-    node = mray._api.current.current_backend().facts()["node_pid"]
+    node = mray._api.current.current_backend().info()["node_pid"]
     if step == "start":
         control.have("hang", step)
         actor = Part.remote()

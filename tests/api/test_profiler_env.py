@@ -56,7 +56,7 @@ def stand_in(tmp_path, monkeypatch):
 @pytest.fixture
 def Worker(ray):
     class Worker:
-        def facts(self):
+        def info(self):
             return {"pid": os.getpid(), "parent": os.getppid(), "injected": os.environ.get("INJECTED")}
 
         def variables(self):
@@ -106,28 +106,28 @@ def node_pid():
 def test_the_worker_runs_under_nsys_with_rays_options(stand_in, fresh, init, eventually, Worker):
     context = init(num_cpus=1)
     actor = Worker.options(runtime_env={"nsight": "default"}).remote()
-    facts = fresh.get(actor.facts.remote())
-    assert facts["injected"] == "by the profiler"
-    command = Path(f"/proc/{facts['parent']}/cmdline").read_bytes().split(b"\0")
+    info = fresh.get(actor.info.remote())
+    assert info["injected"] == "by the profiler"
+    command = Path(f"/proc/{info['parent']}/cmdline").read_bytes().split(b"\0")
     output = f"{context['session_dir']}/logs/nsight/worker_process_%p"
     options = ["profile", "-t", "cuda,cudnn,cublas,nvtx", "--stop-on-exit=true", "-o", output]
     assert [part.decode() for part in command[1:8]] == [str(stand_in), *options]
     assert command[8] == sys.executable.encode()
-    fresh.get(actor.facts.remote())
+    fresh.get(actor.info.remote())
     del actor
-    eventually(lambda: facts["pid"] in reports(context))
-    assert reports(context)[facts["pid"]]["code"] == 0
+    eventually(lambda: info["pid"] in reports(context))
+    assert reports(context)[info["pid"]]["code"] == 0
 
 
 def test_options_and_the_files_name_are_the_users(stand_in, fresh, init, eventually, Worker, tmp_path):
     context = init(num_cpus=1)
     options = {"t": "cuda", "cuda-memory-usage": "true", "o": "mine_%p"}
-    facts = fresh.get(Worker.options(runtime_env={"nsight": options}).remote().facts.remote())
-    eventually(lambda: facts["pid"] in reports(context))
-    assert reports(context)[facts["pid"]]["own"] == ["profile", "-t", "cuda", "--cuda-memory-usage=true"]
-    assert Path(context["session_dir"], "logs", "nsight", f"mine_{facts['pid']}.report").exists()
-    facts = fresh.get(Worker.options(runtime_env={"nsight": {"output": f"{tmp_path}/elsewhere_%p"}}).remote().facts.remote())
-    eventually(lambda: (tmp_path / f"elsewhere_{facts['pid']}.report").exists())
+    info = fresh.get(Worker.options(runtime_env={"nsight": options}).remote().info.remote())
+    eventually(lambda: info["pid"] in reports(context))
+    assert reports(context)[info["pid"]]["own"] == ["profile", "-t", "cuda", "--cuda-memory-usage=true"]
+    assert Path(context["session_dir"], "logs", "nsight", f"mine_{info['pid']}.report").exists()
+    info = fresh.get(Worker.options(runtime_env={"nsight": {"output": f"{tmp_path}/elsewhere_%p"}}).remote().info.remote())
+    eventually(lambda: (tmp_path / f"elsewhere_{info['pid']}.report").exists())
 
 
 def test_nothing_of_ours_is_left_among_the_variables_of_user_code(stand_in, fresh, init, Worker):
@@ -143,8 +143,8 @@ def test_a_runtime_env_object_takes_nsight_by_rays_names(stand_in, fresh, init, 
     environment = fresh.runtime_env.RuntimeEnv(nsight="default")
     assert environment.nsight() == "default"
     assert environment["_nsight"] == "default"
-    assert fresh.get(Worker.options(runtime_env=environment).remote().facts.remote())["injected"]
-    assert fresh.get(Worker.options(runtime_env={"_nsight": "default"}).remote().facts.remote())["injected"]
+    assert fresh.get(Worker.options(runtime_env=environment).remote().info.remote())["injected"]
+    assert fresh.get(Worker.options(runtime_env={"_nsight": "default"}).remote().info.remote())["injected"]
 
 
 def test_tasks_run_under_a_profiler_too_and_others_do_not(stand_in, fresh, init):
@@ -208,7 +208,7 @@ def test_a_profiler_that_refuses_its_options_is_quoted(stand_in, fresh, init, Wo
     init(num_cpus=1)
     actor = Worker.options(runtime_env={"nsight": {"refuse": "yes"}}).remote()
     with pytest.raises(fresh.exceptions.RuntimeEnvSetupError, match="unrecognised option '--refuse'"):
-        fresh.get(actor.facts.remote())
+        fresh.get(actor.info.remote())
 
     @fresh.remote(max_retries=0, runtime_env={"nsight": {"refuse": "yes"}})
     def f():
@@ -223,7 +223,7 @@ def test_a_profiler_that_refuses_its_options_is_quoted(stand_in, fresh, init, Wo
 def test_a_death_is_told_with_its_status_and_the_report_is_written(stand_in, fresh, init, eventually, Worker, method, status):
     context = init(num_cpus=1)
     actor = Worker.options(runtime_env={"nsight": "default"}).remote()
-    pid = fresh.get(actor.facts.remote())["pid"]
+    pid = fresh.get(actor.info.remote())["pid"]
     with pytest.raises(fresh.exceptions.ActorDiedError) as raised:
         fresh.get(getattr(actor, method).remote(*([3] if method == "exit" else [])))
     assert raised.value.pid == pid
@@ -235,7 +235,7 @@ def test_a_death_is_told_with_its_status_and_the_report_is_written(stand_in, fre
 def test_a_killed_actor_is_dead_at_once_and_its_profiler_writes(stand_in, fresh, init, eventually, Worker):
     context = init(num_cpus=1)
     actor = Worker.options(runtime_env={"nsight": {"chatty": "yes"}}).remote()
-    pid = fresh.get(actor.facts.remote())["pid"]
+    pid = fresh.get(actor.info.remote())["pid"]
     ref = actor.endless.remote()
     fresh.kill(actor)
     with pytest.raises(fresh.exceptions.ActorDiedError, match=r"killed by `ray.kill`"):
@@ -247,7 +247,7 @@ def test_a_killed_actor_is_dead_at_once_and_its_profiler_writes(stand_in, fresh,
 def test_an_actor_that_exits_lets_its_profiler_write(stand_in, fresh, init, eventually, Worker):
     context = init(num_cpus=1)
     actor = Worker.options(runtime_env={"nsight": "default"}).remote()
-    pid = fresh.get(actor.facts.remote())["pid"]
+    pid = fresh.get(actor.info.remote())["pid"]
     with pytest.raises(fresh.exceptions.ActorDiedError, match=r"exit_actor"):
         fresh.get(actor.leave.remote())
     eventually(lambda: pid in reports(context))
@@ -256,10 +256,10 @@ def test_an_actor_that_exits_lets_its_profiler_write(stand_in, fresh, init, even
 def test_an_actor_under_a_profiler_is_restarted_under_it(stand_in, fresh, init, eventually, Worker):
     context = init(num_cpus=1)
     actor = Worker.options(runtime_env={"nsight": "default"}, max_restarts=1, max_task_retries=1).remote()
-    first = fresh.get(actor.facts.remote())
+    first = fresh.get(actor.info.remote())
     os.kill(first["pid"], 9)
     eventually(lambda: first["pid"] in reports(context))
-    second = fresh.get(actor.facts.remote())
+    second = fresh.get(actor.info.remote())
     assert second["pid"] != first["pid"]
     assert second["injected"] == "by the profiler"
 
@@ -267,37 +267,37 @@ def test_an_actor_under_a_profiler_is_restarted_under_it(stand_in, fresh, init, 
 def test_a_profiler_that_dies_takes_its_worker_along(stand_in, fresh, init, eventually, Worker):
     init(num_cpus=1)
     actor = Worker.options(runtime_env={"nsight": "default"}).remote()
-    facts = fresh.get(actor.facts.remote())
+    info = fresh.get(actor.info.remote())
     ref = actor.endless.remote()
-    os.kill(facts["parent"], 9)
+    os.kill(info["parent"], 9)
     with pytest.raises(fresh.exceptions.ActorDiedError):
         fresh.get(ref)
-    eventually(lambda: not Path(f"/proc/{facts['pid']}").exists())
+    eventually(lambda: not Path(f"/proc/{info['pid']}").exists())
 
 
 def test_a_profiler_that_does_not_end_is_ended(stand_in, fresh, init, eventually, Worker, monkeypatch):
     monkeypatch.setenv("MRAY_PROFILER_TIMEOUT", "0.3")
     init(num_cpus=1)
     actor = Worker.options(runtime_env={"nsight": {"endless": "yes"}}).remote()
-    facts = fresh.get(actor.facts.remote())
+    info = fresh.get(actor.info.remote())
     fresh.kill(actor)
-    eventually(lambda: not Path(f"/proc/{facts['parent']}").exists())
+    eventually(lambda: not Path(f"/proc/{info['parent']}").exists())
 
 
 def test_a_profiler_that_does_not_end_holds_no_session(stand_in, fresh, init, Worker, monkeypatch):
     monkeypatch.setenv("MRAY_PROFILER_TIMEOUT", "0.3")
     init(num_cpus=1)
     actor = Worker.options(runtime_env={"nsight": {"endless": "yes"}}).remote()
-    facts = fresh.get(actor.facts.remote())
+    info = fresh.get(actor.info.remote())
     fresh.shutdown()
-    assert not Path(f"/proc/{facts['parent']}").exists()
-    assert not Path(f"/proc/{facts['pid']}").exists()
+    assert not Path(f"/proc/{info['parent']}").exists()
+    assert not Path(f"/proc/{info['pid']}").exists()
 
 
 def test_the_end_of_the_session_waits_for_reports_and_keeps_them(stand_in, fresh, init, Worker, capfd):
     context = init(num_cpus=2)
     workers = [Worker.options(runtime_env={"nsight": {"chatty": "yes"}}).remote() for _ in range(2)]
-    pids = {fresh.get(worker.facts.remote())["pid"] for worker in workers}
+    pids = {fresh.get(worker.info.remote())["pid"] for worker in workers}
     fresh.shutdown()
     found = {int(file.stem.rpartition("_")[2]): json.loads(file.read_text()) for file in (kept(context) / "nsight").glob("*.report")}
     assert found.keys() == pids
@@ -309,23 +309,23 @@ def test_the_end_of_the_session_waits_for_reports_and_keeps_them(stand_in, fresh
 
 def test_the_death_of_the_node_ends_worker_and_profiler(stand_in, fresh, init, eventually, Worker):
     init(num_cpus=1)
-    facts = fresh.get(Worker.options(runtime_env={"nsight": {"endless": "yes"}}).remote().facts.remote())
+    info = fresh.get(Worker.options(runtime_env={"nsight": {"endless": "yes"}}).remote().info.remote())
     node = node_pid()
     os.kill(node, 9)
-    eventually(lambda: not Path(f"/proc/{facts['pid']}").exists())
-    eventually(lambda: not Path(f"/proc/{facts['parent']}").exists())
+    eventually(lambda: not Path(f"/proc/{info['pid']}").exists())
+    eventually(lambda: not Path(f"/proc/{info['parent']}").exists())
 
 
 def test_the_death_of_the_zygote_leaves_profiled_workers_alone(stand_in, fresh, init, eventually, Worker):
     init(num_cpus=2)
     actor = Worker.options(runtime_env={"nsight": "default"}).remote()
-    facts = fresh.get(actor.facts.remote())
+    info = fresh.get(actor.info.remote())
     node = node_pid()
     children = Path(f"/proc/{node}/task/{node}/children").read_text().split()
     (zygote,) = [pid for pid in map(int, children) if Path(f"/proc/{pid}/cmdline").read_text().startswith("ray::zygote")]
     os.kill(zygote, 9)
     assert fresh.get(fresh.remote(lambda: 1).options(runtime_env={"env_vars": {"NEW": "1"}}).remote()) == 1
-    assert fresh.get(actor.facts.remote()) == facts
+    assert fresh.get(actor.info.remote()) == info
 
 
 # ------------------------------------------------------------------------------------------ other profilers
@@ -333,12 +333,12 @@ def test_a_command_of_the_users_gets_the_workers_command_behind_it(stand_in, fre
     context = init(num_cpus=1)
     command = [str(stand_in), "--word=with {braces} and 'quotes' $HOME", "--out", "{output_dir}/of_{pid}"]
     actor = Worker.options(runtime_env={"profiler": command}).remote()
-    facts = fresh.get(actor.facts.remote())
+    info = fresh.get(actor.info.remote())
     fresh.kill(actor)
     eventually(lambda: reports(context, "profiles"))
     # Its own pid: that of the worker is not known when the command begins.
     (report,) = reports(context, "profiles").items()
-    assert report[0] == facts["parent"]
+    assert report[0] == info["parent"]
     assert report[1]["own"] == ["--word=with {braces} and 'quotes' $HOME"]
 
 
@@ -346,7 +346,7 @@ def test_a_program_is_found_on_the_path_of_the_environment(stand_in, fresh, init
     init(num_cpus=1)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     environment = {"profiler": ["nsys", "--out", "{output_dir}/x"], "env_vars": {"PATH": f"{stand_in.parent}:${{PATH}}"}}
-    assert fresh.get(Worker.options(runtime_env=environment).remote().facts.remote())["injected"]
+    assert fresh.get(Worker.options(runtime_env=environment).remote().info.remote())["injected"]
 
 
 @pytest.mark.parametrize("profiler", ["py-spy", "memray"])
@@ -357,7 +357,7 @@ def test_real_profilers_write_what_they_have(fresh, init, eventually, Worker, pr
         pytest.skip("there is no py-spy")
     context = init(num_cpus=1)
     actor = Worker.options(runtime_env={"profiler": profiler}).remote()
-    fresh.get(actor.facts.remote())
+    fresh.get(actor.info.remote())
     fresh.kill(actor)
     folder = Path(context["session_dir"], "logs", "profiles")
     eventually(lambda: any(file.stat().st_size for file in folder.glob("worker_process_*")))

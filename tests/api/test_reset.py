@@ -209,7 +209,7 @@ def test_large_objects_are_given_back(ray_session, reset, eventually):
     ray = ray_session
     from mray._api.current import current_backend
 
-    session = current_backend().facts()["session"]
+    session = current_backend().info()["session"]
 
     def names():
         return {name for name in os.listdir("/dev/shm") if session in name}
@@ -286,7 +286,7 @@ def test_a_node_that_died_is_reported_and_the_next_session_starts(init, fresh, r
     init(num_cpus=1)
     from mray._api.current import current_backend
 
-    node = current_backend().facts()["node_pid"]
+    node = current_backend().info()["node_pid"]
     os.kill(node, signals.SIGKILL)
     with pytest.raises(ray.exceptions.RayError, match="SIGKILL"):
         while True:

@@ -405,14 +405,14 @@ def test_an_actor_knows_whether_it_has_been_restarted_in_its_constructor_too(ray
         def __init__(self):
             self.restarted = context().was_current_actor_reconstructed
 
-        def facts(self):
+        def info(self):
             return self.restarted, context().was_current_actor_reconstructed, os.getpid()
 
     actor = A.remote()
-    *before, pid = ray.get(actor.facts.remote())
+    *before, pid = ray.get(actor.info.remote())
     assert before == [False, False]
     os.kill(pid, signals.SIGKILL)
-    *after, _pid = ray.get(actor.facts.remote())
+    *after, _pid = ray.get(actor.info.remote())
     assert after == [True, True]
 
 
@@ -514,7 +514,7 @@ def test_an_object_that_went_with_its_session_is_not_said_to_be_removed_by_someb
     client = ray._api.current.current_backend().client
     put = ray.put(b"p" * 1_000_000)
     cleaned = threading.Event()
-    ask = client.resident.node_lost
+    ask = client.process_host.node_lost
 
     def slowly():
         error = ask()
@@ -522,8 +522,8 @@ def test_an_object_that_went_with_its_session_is_not_said_to_be_removed_by_someb
         time.sleep(1)
         return error
 
-    client.resident.node_lost = slowly
-    os.kill(client.facts["node_pid"], signals.SIGKILL)
+    client.process_host.node_lost = slowly
+    os.kill(client.info["node_pid"], signals.SIGKILL)
     assert cleaned.wait(30)
     with pytest.raises(ray.exceptions.NodeDiedError, match="killed by SIGKILL"):
         ray.get(put)

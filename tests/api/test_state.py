@@ -779,7 +779,7 @@ def test_a_node_that_does_not_answer_is_waited_for_no_longer_than_was_said(sessi
     from mray._api.current import current_backend
     from mray.util.state.exception import RayStateApiException
 
-    node = current_backend().client.facts["node_pid"]
+    node = current_backend().client.info["node_pid"]
     os.kill(node, signals.SIGSTOP)
     try:
         with pytest.raises(RayStateApiException, match="did not answer within 1 s"):
@@ -834,7 +834,7 @@ def test_an_observer_may_only_look(session: ModuleType, state: ModuleType) -> No
 
     actor = worker_class(session).remote()
     session.get(actor.pid.remote())
-    directory = session._api.current.backend_if_started().facts()["session_dir"]
+    directory = session._api.current.backend_if_started().info()["session_dir"]
     for message in ((m.SHUTDOWN,), (m.ACTOR_KILL, 0, actor._actor_id.binary(), True), (m.MAKE_ROOM, 1), ("nonsense",)):
         with connect(os.path.join(directory, "node.sock")) as sock:
             sock.sendall(encode((m.HELLO, m.ROLE_OBSERVER, "", os.getpid())) + encode(message))

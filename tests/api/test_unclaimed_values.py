@@ -53,12 +53,12 @@ def test_a_result_whose_maker_died_before_it_was_told_of(fresh, init, eventually
     init(num_cpus=1, object_store_memory=80 << 20)
     from mray._api.current import current_backend
 
-    facts = current_backend().facts()
-    spill = os.path.join(facts["session_dir"], "spilled")
+    info = current_backend().info()
+    spill = os.path.join(info["session_dir"], "spilled")
 
     def names():
         on_disk = os.listdir(spill) if os.path.isdir(spill) else []
-        return {name for name in [*os.listdir("/dev/shm"), *on_disk] if facts["session"] in name or name in on_disk}
+        return {name for name in [*os.listdir("/dev/shm"), *on_disk] if info["session"] in name or name in on_disk}
 
     @ray.remote
     class Maker:

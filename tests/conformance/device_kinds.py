@@ -125,7 +125,7 @@ class FakeCuda(Kind):
         self.driver.close()
 
     def fill(self, tensor: Any, value: float) -> None:
-        device = self.platform.facts(tensor)[1].device
+        device = self.platform.info(tensor)[1].device
         stream = self.driver.stream_of(device, self.platform.devices[device].current_stream())
         if stream.is_idle():
             tensor.fill_(value)  # in order with what torch computes on the host
@@ -133,7 +133,7 @@ class FakeCuda(Kind):
             stream.launch(lambda: tensor.fill_(value))
 
     def read(self, tensor: Any) -> list[Any]:
-        device = self.platform.devices[self.platform.facts(tensor)[1].device]
+        device = self.platform.devices[self.platform.info(tensor)[1].device]
         self.platform.synchronize(device, device.current_stream())
         return tensor.tolist()  # type: ignore[no-any-return]
 

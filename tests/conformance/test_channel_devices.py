@@ -39,12 +39,12 @@ ROWS = {"cuda_ipc, one GPU": ("cuda_ipc", 1, 0), "cuda_ipc, two GPUs": ("cuda_ip
 class Edge:
     """Both ends of an edge in this process, which see different devices and use different streams."""
 
-    def __init__(self, shm: Any, kind: str, reader_gpu: int, readers: int = 1, *, proven: bool = True, **reader_facts: Any) -> None:
+    def __init__(self, shm: Any, kind: str, reader_gpu: int, readers: int = 1, *, proven: bool = True, **reader_info: Any) -> None:
         own = platform()
         assert isinstance(own, NullPlatform)
         self.platform = own
         self.here = own.devices[0]
-        self.view = NullPlatform(own.facts_of_machine._replace(**reader_facts), [reader_gpu])
+        self.view = NullPlatform(own.info_of_machine._replace(**reader_info), [reader_gpu])
         self.there: NullDevice = self.view.devices[0]
         self.stream = self.there.create_stream()
         self.is_pinned = kind == "pinned"

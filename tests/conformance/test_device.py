@@ -85,14 +85,14 @@ def test_unknown_devices_are_out_of_reach(device: Device) -> None:
 
 # ----------------------------------------------------------------------------------------------- tensors
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_tensors_of_every_dtype_tell_their_facts(platform: Platform, device: Device, dtype: str) -> None:
+def test_tensors_of_every_dtype_tell_their_info(platform: Platform, device: Device, dtype: str) -> None:
     tensor = device.empty(dtype, (2, 3))
     assert platform.is_tensor(tensor)
-    same, facts = platform.facts(tensor)
+    same, info = platform.info(tensor)
     assert same is tensor
-    assert (facts.device, facts.dtype, facts.shape, facts.strides) == (0, dtype, (2, 3), None)
-    again = device.tensor(facts.address, facts.size, dtype, facts.shape, None, tensor)
-    assert platform.facts(again)[1] == facts
+    assert (info.device, info.dtype, info.shape, info.strides) == (0, dtype, (2, 3), None)
+    again = device.tensor(info.address, info.size, dtype, info.shape, None, tensor)
+    assert platform.info(again)[1] == info
 
 
 def test_other_things_are_no_tensors(platform: Platform) -> None:
@@ -102,30 +102,30 @@ def test_other_things_are_no_tensors(platform: Platform) -> None:
 
 def test_dense_tensors_keep_their_order(kind: Kind, platform: Platform, device: Device) -> None:
     tensor = device.empty("float32", (2, 3), (1, 2))
-    same, facts = platform.facts(tensor)
+    same, info = platform.info(tensor)
     assert same is tensor
-    assert (facts.size, facts.strides) == (24, (1, 2))
+    assert (info.size, info.strides) == (24, (1, 2))
     kind.fill(tensor[:, 1:2], 5)
     kind.fill(tensor[:, ::2], 4)
-    again = device.tensor(facts.address, facts.size, facts.dtype, facts.shape, facts.strides, None)
+    again = device.tensor(info.address, info.size, info.dtype, info.shape, info.strides, None)
     assert kind.read(again) == [[4, 5, 4], [4, 5, 4]]
-    assert kind.read(floats(device, facts.address, 6)) == [4, 4, 5, 5, 4, 4]
+    assert kind.read(floats(device, info.address, 6)) == [4, 4, 5, 5, 4, 4]
 
 
 def test_tensors_with_gaps_are_copied_to_be_dense(kind: Kind, platform: Platform, device: Device) -> None:
     tensor = device.empty("float32", (6,))
     kind.fill(tensor, 1)
     kind.fill(tensor[::2], 2)
-    dense, facts = platform.facts(tensor[::2])
-    assert (facts.size, facts.shape, facts.strides) == (12, (3,), None)
+    dense, info = platform.info(tensor[::2])
+    assert (info.size, info.shape, info.strides) == (12, (3,), None)
     assert kind.read(dense) == [2, 2, 2]
-    own = platform.facts(tensor)[1]
-    assert not own.address <= facts.address < own.address + own.size
+    own = platform.info(tensor)[1]
+    assert not own.address <= info.address < own.address + own.size
 
 
 def test_a_slice_lies_within_its_tensor(platform: Platform, device: Device) -> None:
     tensor = device.empty("int32", (10,))
-    whole, part = platform.facts(tensor)[1], platform.facts(tensor[3:7])[1]
+    whole, part = platform.info(tensor)[1], platform.info(tensor[3:7])[1]
     assert (part.address, part.size) == (whole.address + 12, 16)
 
 
@@ -259,7 +259,7 @@ def test_a_stream_waits_for_a_point_and_the_caller_does_not(kind: Kind, platform
     mark(device, one)  # the first may wait for the device
     platform.synchronize(device, device.current_stream())
     counted = platform.synchronizations
-    source, target = platform.facts(tensor)[1].address, platform.facts(copy)[1].address
+    source, target = platform.info(tensor)[1].address, platform.info(copy)[1].address
     with kind.hold(device, one):
         with device.on_stream(one):
             kind.fill(tensor, 2)
@@ -390,7 +390,7 @@ def test_registered_host_memory_is_copied_from_and_to(kind: Kind, platform: Plat
     address = address_of(memory)
     device.register_host(address, 2 * mmap.PAGESIZE)
     tensor = device.empty("float32", (4,))
-    there = platform.facts(tensor)[1].address
+    there = platform.info(tensor)[1].address
     kind.fill(tensor, 2.5)
     device.copy(address + 16, there, 16, device.current_stream())
     platform.synchronize(device, device.current_stream())
@@ -453,7 +453,7 @@ def test_a_stream_waits_for_a_point_of_another_process(kind: Kind, platform: Pla
     # Their stream stands still: nobody has waited for it so far, and nobody does now.
     copy = device.empty("float32", (4,))
     peers.wait(device, stream, *ready)
-    device.copy(platform.facts(copy)[1].address, address, 16, stream)
+    device.copy(platform.info(copy)[1].address, address, 16, stream)
     mine = mark(device, stream)
     assert not peer("is_reached", "ready")
     assert not mine.reached()

@@ -152,7 +152,7 @@ def test_captures_are_permitted_where_torch_has_to_copy(edge: Edge, kind: str) -
         tensor = tensor.imag
         assert tensor.is_neg()
     edge.one.calls.clear()
-    edge.pair.platform.facts(tensor)
+    edge.pair.platform.info(tensor)
     assert edge.one.calls == ["cuThreadExchangeStreamCaptureMode"] * 2
 
 

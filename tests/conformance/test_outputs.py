@@ -84,7 +84,7 @@ class NullEdge(Edge):
     def __init__(self, shm: Any) -> None:
         own = platform()
         assert isinstance(own, NullPlatform)
-        self.view = NullPlatform(own.facts_of_machine, [0])
+        self.view = NullPlatform(own.info_of_machine, [0])
         self.own = own
         self.writer, (self.reader,) = shm.make(
             1,
@@ -238,7 +238,7 @@ def test_many_kinds_keep_few_blocks(edge: Edge) -> None:
     assert len(remembered._all) <= MOST_SPARE
 
 
-def test_the_second_message_of_a_kind_brings_no_facts(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_message_of_a_kind_brings_no_layout(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
     edge.send(edge.full(10, 0))
     edge.read()
     edge.settle()

@@ -314,7 +314,7 @@ _board.segment.unlink()
 _BOARD_WORDS = bytes(_board.segment.memory[:64])
 
 
-def _read_ring_facts(memory: bytes) -> object:
+def _read_ring_info(memory: bytes) -> object:
     name = f"/mray-fuzz-{os.getpid()}-{next(_numbers)}"
     segment = Segment.create(name, _LAYOUT.size)
     segment.unlink()
@@ -448,7 +448,7 @@ DECODERS: dict[str, Decoder] = {
     ),
     "ring": Decoder((_ring.whole,), _ring.read, (ValueError,)),
     "ring of a peer": Decoder((_ring_of_peer.whole,), _ring_of_peer.read, (ValueError,), is_cheap=False),
-    "facts of a ring": Decoder((_ring.whole[:64],), _read_ring_facts, (ValueError,)),
+    "facts of a ring": Decoder((_ring.whole[:64],), _read_ring_info, (ValueError,)),
     "place of a slot": Decoder((_slots.place(),), _slots.read, (ValueError, FileNotFoundError)),
     "array": Decoder(
         (_head(numpy.arange(10)), _head(numpy.ones((3, 4), "f4", order="F")), _head(numpy.array(["ab", "c"]))),

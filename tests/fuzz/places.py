@@ -93,7 +93,7 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
     ),
     "what Ray brings": ("_backends.ray.ray_backend:arrive", "_backends.ray.ray_backend:RayBackend.restore_ref"),
     "a view of memory; what it shows is read by `deserialize`": ("_objects.store:reading_of",),
-    "memory of this process's own": ("_ipc.born:Born.exporter", "_ipc.mapped:", "util.shared:_tensor"),
+    "memory of this process's own": ("_ipc.zero_copy:ZeroCopyBuffer.exporter", "_ipc.mapped:", "util.shared:_tensor"),
     "load means import there: names of modules that the program has imported, or of Ray's": (
         "_libraries.facade:_FacadeLoader.exec_module",
         "_libraries.facade:_PlaceFinder.iter_modules",

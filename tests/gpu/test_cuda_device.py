@@ -60,9 +60,9 @@ def test_no_call_of_an_edge_waits_for_the_device(kind: Kind, platform: Any, devi
     with kind.hold(device, stream):
         output = device.empty("float32", (16,))
         assert platform.is_tensor(output)
-        _output, facts = platform.facts(output)
+        _output, info = platform.info(output)
         device.export_memory(own)
-        device.copy(own, facts.address, facts.size, stream)
+        device.copy(own, info.address, info.size, stream)
         peers.wait(device, stream, *theirs)
         view = device.tensor(opened, 64, "float32", (16,), None, None)
         view.add_(1)
@@ -103,7 +103,7 @@ def test_types_without_a_name_in_the_array_interface_are_viewed(platform: Any, d
     tensor = device.tensor(address, 6 * dtype.itemsize, name, (2, 3), (1, 2), None)
     assert (tensor.dtype, tensor.stride(), tensor.data_ptr(), tensor.device) == (dtype, (1, 2), address, torch.device("cuda", 0))
     assert tensor.untyped_storage().nbytes() == 6 * dtype.itemsize
-    assert platform.facts(tensor)[1] == (0, address, 6 * dtype.itemsize, name, (2, 3), (1, 2))
+    assert platform.info(tensor)[1] == (0, address, 6 * dtype.itemsize, name, (2, 3), (1, 2))
     del tensor
     device.free(address)
     without_elements = device.tensor(0, 0, name, (0, 4), None, None)

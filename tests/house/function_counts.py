@@ -123,7 +123,7 @@ def main() -> None:
     os.environ["MRAY_SPIN"] = "0" if parked else "1"
     mray.init(num_cpus=2, logging_level="ERROR")
     client: Any = current_backend().client  # type: ignore[attr-defined]
-    reactor, own = client.reactor, client.facts["row"]
+    reactor, own = client.reactor, client.info["row"]
 
     def someone_is_awake() -> bool:
         return any(reactor.table.word(row, STATE) == AWAKE for row in range(reactor.table.rows_in_use()) if row != own)

@@ -47,7 +47,7 @@ EXEMPT = {
         "_gpu.nccl_member:NcclMember.destroy": _BRIEF,
         "_graph.caller.executions:Executions._unlocked": "takes a lock back that nobody owns in a sleep",
         "_graph.caller.executions:Executions._wait_unlocked": "takes a lock back that nobody owns in a sleep",
-        "_ipc.born:_before_fork": "takes a lock that nobody owns in a sleep",
+        "_ipc.zero_copy:_before_fork": "takes a lock that nobody owns in a sleep",
         "_ipc.connection:SocketConnection.drain": _WHOLE,
         "_ipc.connection:SocketConnection.is_cut": "the time is 0",
         "_ipc.connection:SocketConnection.readable": "the socket does not block",

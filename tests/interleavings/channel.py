@@ -25,12 +25,12 @@ def array(letter: bytes, grains: int = 1) -> bytearray:
 
 def formatted(ring: str, layout: RingLayout, readers: Sequence[int]) -> dict[Any, int]:
     """The words that `RingWriter.format` and readers of these pids, when they opened the ring, have written."""
-    facts = {at.VERSION: at.LAYOUT_VERSION, at.ENTRIES: layout.entries, at.ENTRY_BYTES: layout.entry_bytes}
-    facts |= {at.READERS: layout.readers, at.SLOTS: layout.slots}
+    info = {at.VERSION: at.LAYOUT_VERSION, at.ENTRIES: layout.entries, at.ENTRY_BYTES: layout.entry_bytes}
+    info |= {at.READERS: layout.readers, at.SLOTS: layout.slots}
     for reader, pid in enumerate(readers):
         line = layout.reader_block(reader)
-        facts |= {line + at.PID: pid, line + at.STARTED: pid, line + at.HOLDS: 1}
-    return {(ring, word): value for word, value in facts.items()}
+        info |= {line + at.PID: pid, line + at.STARTED: pid, line + at.HOLDS: 1}
+    return {(ring, word): value for word, value in info.items()}
 
 
 class Channel:
@@ -69,13 +69,13 @@ class Channel:
 
     def formatted(self) -> dict[Any, Any]:
         """The words before the first step."""
-        facts = formatted("ring", self.layout, [self.names.index(name) + 1 for name in self.readers])
-        explorer.current = run = Run([], facts, SEQUENTIAL)
+        info = formatted("ring", self.layout, [self.names.index(name) + 1 for name in self.readers])
+        explorer.current = run = Run([], info, SEQUENTIAL)
         try:
             self._make_writer(run)
         finally:
             explorer.current = None
-        return facts | {location: value for location, value in run.written.items() if location[0] != "table"}
+        return info | {location: value for location, value in run.written.items() if location[0] != "table"}
 
     def _make_writer(self, run: Run) -> tuple[Process, ShmWriter, list[Doorbell]]:
         """The writer, when it has written what is there before anything happens."""

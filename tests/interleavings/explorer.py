@@ -471,7 +471,7 @@ class Explorer:
                     successors, is_alone = self._successors(state)
                 explored.steps += len(labels)
             if self._race and self._violation is None:
-                self._violation = Violation(self._race, [*self._story(first), *map(_text, labels)])
+                self._violation = Violation(self._race, [*self._event_log(first), *map(_text, labels)])
             if is_alone:
                 continue
             if labels:
@@ -516,9 +516,9 @@ class Explorer:
                     raise AssertionError(f"{name} raised {end.value!r}")
             self._check(Outcome(ends, words))
         except AssertionError as error:
-            raise Violation(str(error), self._story(state)) from None
+            raise Violation(str(error), self._event_log(state)) from None
 
-    def _story(self, state: _State) -> list[str]:
+    def _event_log(self, state: _State) -> list[str]:
         steps: list[str] = []
         at: _State | None = state
         while at is not None:

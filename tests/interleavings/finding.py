@@ -111,8 +111,8 @@ def _knowledge(attempt: int, mine: MemberOfGroup, finder: _Finder) -> Any:
     members = tuple((number, member.nonce) for number, member in mine._members.items())
     boards = tuple((number, each.segment.name) for number, each in mine._boards.items())
     watches = tuple((name, len(each)) for name, each in finder._watches.items())
-    facts = mine._step, mine._closed, mine._failure is None, len(mine._peers)
-    return attempt, members, boards, watches, tuple(mine._doorbells), tuple(mine._watches), *facts
+    info = mine._step, mine._closed, mine._failure is None, len(mine._peers)
+    return attempt, members, boards, watches, tuple(mine._doorbells), tuple(mine._watches), *info
 
 
 class Finding(Together):

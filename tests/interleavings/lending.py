@@ -64,15 +64,15 @@ class Lending:
     def initial(self) -> dict[Any, int]:
         """The words once both ends have been made."""
         layout = self.layout
-        facts = formatted("ring", layout, [2 + reader for reader in range(len(self.readers))])
+        info = formatted("ring", layout, [2 + reader for reader in range(len(self.readers))])
         for line, pid in [(layout.lender, 1), *((layout.board(reader), 2 + reader) for reader in range(len(self.readers)))]:
-            facts |= {("ring", line + at.PID): pid, ("ring", line + at.STARTED): pid, ("ring", line + at.HOLDS): 1}
-        explorer.current = run = Run([], facts, SEQUENTIAL)
+            info |= {("ring", line + at.PID): pid, ("ring", line + at.STARTED): pid, ("ring", line + at.HOLDS): 1}
+        explorer.current = run = Run([], info, SEQUENTIAL)
         try:
             self._make_writer(run, _Lent(lambda _notes: None))
         finally:
             explorer.current = None
-        return facts | {location: value for location, value in run.written.items() if location[0] != "table"}
+        return info | {location: value for location, value in run.written.items() if location[0] != "table"}
 
     def _make_writer(self, run: Run, lent: _Lent) -> tuple[Process, RingWriter, Lender]:
         process = Process(run, "writer", self.names)

@@ -263,7 +263,7 @@ class Meeting(Together):
                 patch.setattr(group, name, stand_in)
             patch.setattr(shared_memory_group, "BLOCK", 1)
             patch.setattr(shared_memory_group, "library_of", lambda _tensor: "numpy")
-            patch.setattr(shared_memory_group, "_signature", lambda kind, *_facts, **_more: kind)
+            patch.setattr(shared_memory_group, "_signature", lambda kind, *_info, **_more: kind)
             patch.setattr(shared_memory_group, "_describe", str)
             patch.setattr(shared_memory_group, "reduce_into", _reduce_into)
             yield

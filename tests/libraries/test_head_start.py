@@ -36,7 +36,7 @@ def modules():
     return sorted({"ray.data", "pandas"} & set(sys.modules)), os.environ.get("OF_THE_PROGRAM")
 def session():
     ray.init(num_cpus=1, logging_level="ERROR", log_to_driver=False)
-    node = current_backend().facts()["node_pid"]
+    node = current_backend().info()["node_pid"]
     (found, own) = ray.get(modules.remote())
     ray.shutdown()
     return [found, own, sorted(children().values()), node]

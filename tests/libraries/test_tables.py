@@ -92,7 +92,7 @@ def test_a_whole_table_is_not_copied() -> None:
 def test_parts_of_a_table_take_no_more_room_than_the_table(ray_session: Any) -> None:
     from mray._api.current import started_backend
 
-    prefix = f"mray-{started_backend().facts()['session']}-"
+    prefix = f"mray-{started_backend().info()['session']}-"
     table = pa.table({"it": range(1_000_000)})
     parts = [ray_session.put(table.slice(start, 20_000)) for start in range(0, 1_000_000, 20_000)]
     held = sum(os.stat(f"/dev/shm/{name}").st_size for name in os.listdir("/dev/shm") if name.startswith(prefix))

@@ -52,8 +52,8 @@ def test_workers_know_their_ranks_and_meet(ray_session: Any, tmp_path: Path) -> 
 
         me = train.get_context()
         heard = collective.broadcast_from_rank_zero({"by": me.get_world_rank()})
-        facts = [me.get_world_rank(), me.get_local_rank(), me.get_node_rank(), me.get_world_size(), me.get_local_world_size()]
-        Path(config["folder"], f"{me.get_world_rank()}").write_text(json.dumps([facts, heard, me.get_experiment_name(), os.getpid()]))
+        info = [me.get_world_rank(), me.get_local_rank(), me.get_node_rank(), me.get_world_size(), me.get_local_world_size()]
+        Path(config["folder"], f"{me.get_world_rank()}").write_text(json.dumps([info, heard, me.get_experiment_name(), os.getpid()]))
         collective.barrier()
         assert len(list(Path(config["folder"]).iterdir())) == 3
 
@@ -61,7 +61,7 @@ def test_workers_know_their_ranks_and_meet(ray_session: Any, tmp_path: Path) -> 
     folder.mkdir()
     trained(tmp_path, "ranks", work, workers=3, train_loop_config={"folder": str(folder)})
     told = [json.loads((folder / str(rank)).read_text()) for rank in range(3)]
-    assert [facts for facts, *_ in told] == [[rank, rank, 0, 3, 3] for rank in range(3)]
+    assert [info for info, *_ in told] == [[rank, rank, 0, 3, 3] for rank in range(3)]
     assert [(by, name) for _, by, name, _ in told] == [({"by": 0}, "ranks")] * 3
     assert len({pid for *_, pid in told} | {os.getpid()}) == 4
 

@@ -126,7 +126,7 @@ def test_retries_follow_soon_unless_a_test_says_otherwise(project):
                 from mray._api.current import current_backend
 
                 def delay():
-                    return current_backend().facts()["retry_delay"]
+                    return current_backend().info()["retry_delay"]
 
                 def test_short(mray_session):
                     assert delay() == 0.01

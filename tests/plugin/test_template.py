@@ -22,7 +22,7 @@ COMMON = """
     from mray._api.current import current_backend
 
     def node():
-        return current_backend().facts()["node_pid"]
+        return current_backend().info()["node_pid"]
 
     def parent(pid):
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
@@ -47,7 +47,7 @@ TESTS = """
 
     def check(name, value):
         environment, folder, shown = mray.get(told.remote())
-        directory = current_backend().facts()["session_dir"]
+        directory = current_backend().info()["session_dir"]
         assert environment.get(name) == value
         assert environment["PYTEST_CURRENT_TEST"] == os.environ["PYTEST_CURRENT_TEST"].replace("(call)", "(setup)")
         assert folder == os.getcwd()

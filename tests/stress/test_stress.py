@@ -146,7 +146,7 @@ def test_sessions_can_start_and_stop_hundreds_of_times(count):
     def f():
         return os.getpid()
 
-    def facts():
+    def info():
         gc.collect()
         return len(os.listdir("/proc/self/fd")), threading.active_count()
 
@@ -156,8 +156,8 @@ def test_sessions_can_start_and_stop_hundreds_of_times(count):
         mray.get(f.remote())
         mray.shutdown()
         if number == 2:
-            before = facts()
-    assert facts() == before
+            before = info()
+    assert info() == before
 
 
 def test_a_session_can_stop_in_the_middle_of_anything(count):

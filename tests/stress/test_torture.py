@@ -30,7 +30,7 @@ def test_no_answer_is_wrong_nothing_hangs_and_nothing_is_left(row):
     assert "no wrong answer, no hang, nothing left" in done.stdout
 
 
-def test_a_wrong_answer_is_found_and_told_with_seed_and_story(tmp_path):
+def test_a_wrong_answer_is_found_and_reported_with_seed_and_events(tmp_path):
     """The torture itself: a value that is not what it must be ends it."""
     tools = tmp_path / "tools"
     tools.mkdir()

@@ -9,8 +9,8 @@ import pytest
 
 from mray._common import messages as m
 from mray._common.causes import Cause
+from mray._common.event_log import InvalidTransitionError
 from mray._common.messages import ALIVE, DEAD, PENDING, RESTARTING
-from mray._common.story import InvalidTransitionError
 from mray._decide.caller.actor_queue import ASKED, UNKNOWN, ActorQueue
 from mray._decide.caller.call_records import CANCELLED
 from mray._decide.caller.caller_instructions import (
@@ -359,7 +359,7 @@ def test_a_call_to_an_actor_that_restarts_fails_when_it_has_waited() -> None:
     assert stage.sent == [2]
 
 
-def test_a_report_that_cannot_be_tells_the_story() -> None:
+def test_an_invalid_report_raises_with_the_event_log() -> None:
     stage = alive()
     with pytest.raises(InvalidTransitionError) as caught:
         stage.report(PENDING)
@@ -415,5 +415,5 @@ def test_whatever_comes_every_call_ends_once_and_is_sent_as_often_as_it_may_be(u
         while stage.resting:
             stage.rest()
         for call in stage.calls:
-            assert call.end is not None, (seed, call, str(stage.queue.story))
-            assert call.sent <= 1 + call.most, (seed, call, str(stage.queue.story))
+            assert call.end is not None, (seed, call, str(stage.queue.event_log))
+            assert call.sent <= 1 + call.most, (seed, call, str(stage.queue.event_log))

@@ -53,7 +53,7 @@ class NotingBackend(Backend):
         self.here: dict[str, Any] = {"mode": "driver", "worker_id": bytes(28)}
         self.ended = 0
 
-    def facts(self) -> dict[str, Any]:
+    def info(self) -> dict[str, Any]:
         return {
             "node_id": b"\x01" * 28,
             "session_dir": "/tmp/s/session_1",
@@ -812,7 +812,7 @@ class TestInit:
         current.set_backend(backend)
         return backend
 
-    def test_returns_the_facts(self) -> None:
+    def test_returns_the_session_info(self) -> None:
         with mray.init(num_cpus=2, namespace="ns") as context:
             assert mray.is_initialized()
             assert context["node_id"] == context.address_info["node_id"] == "01" * 28

@@ -61,17 +61,17 @@ def test_other_values_are_left_to_the_serializer(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "facts", [("O", (3,), False), ("<f4", (0,), False), ("<f4", (3,), 1), (3, (3,), False)], ids=["dtype", "empty", "order", "name"]
+    "info", [("O", (3,), False), ("<f4", (0,), False), ("<f4", (3,), 1), (3, (3,), False)], ids=["dtype", "empty", "order", "name"]
 )
-def test_a_header_that_describes_no_array_is_refused(facts: Any) -> None:
-    header = marshal.dumps(facts)
+def test_a_header_that_describes_no_array_is_refused(info: Any) -> None:
+    header = marshal.dumps(info)
     with pytest.raises(ValueError, match="no array is"):
         decode_array(PREFIX.pack(64, len(header)) + header + bytes(128), 76)
 
 
-@pytest.mark.parametrize("facts", [("nn", (3,), None), ("float32", (0,), None), ("float32", (3,), (2,))], ids=["dtype", "empty", "reach"])
-def test_a_header_that_describes_no_tensor_is_refused(facts: Any) -> None:
+@pytest.mark.parametrize("info", [("nn", (3,), None), ("float32", (0,), None), ("float32", (3,), (2,))], ids=["dtype", "empty", "reach"])
+def test_a_header_that_describes_no_tensor_is_refused(info: Any) -> None:
     pytest.importorskip("torch")
-    header = marshal.dumps(facts)
+    header = marshal.dumps(info)
     with pytest.raises(ValueError, match="no tensor is"):
         decode_tensor(bytearray(PREFIX.pack(64, len(header)) + header + bytes(128)))

@@ -23,7 +23,7 @@ class Client:
     fatal = None
 
     def __init__(self) -> None:
-        self.facts = {"retry_delay": 0.0}
+        self.info = {"retry_delay": 0.0}
         self.peers: dict[str, Any] = {}
         self.client = self
         self.node = SimpleNamespace(send=lambda _message: None)

@@ -307,12 +307,12 @@ def test_events_of_gpus_whose_process_is_dead_are_left_over(monkeypatch: pytest.
 def test_the_doctor_warns_where_room_is_short(
     monkeypatch: pytest.MonkeyPatch, look: Callable[[], Iterator[checks.Finding]], free: int, total: int, advice: str
 ) -> None:
-    facts = SimpleNamespace(f_frsize=1 << 20, f_blocks=total, f_bavail=free)
-    monkeypatch.setattr(os, "statvfs", lambda _path: facts)
+    info = SimpleNamespace(f_frsize=1 << 20, f_blocks=total, f_bavail=free)
+    monkeypatch.setattr(os, "statvfs", lambda _path: info)
     finding = next(look())
     assert (finding.verdict, advice in finding.advice) == (checks.WARNING, True)
     assert f"{free}.000 MiB of " in finding.text
-    facts.f_blocks = facts.f_bavail = 1 << 20
+    info.f_blocks = info.f_bavail = 1 << 20
     assert {finding.verdict for finding in look()} == {checks.OK}
 
 

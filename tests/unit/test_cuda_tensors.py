@@ -35,7 +35,7 @@ def test_a_tensor_whose_memory_was_freed_is_refused(pair: Pair) -> None:
     freed = torch.ones(500)
     freed.untyped_storage().resize_(0)
     with pytest.raises(RuntimeError, match="memory of this tensor is not there"):
-        pair.platform.facts(freed)
+        pair.platform.info(freed)
 
 
 #: torch warns, once in a process, when it makes a tensor of this type itself, as it does for one without elements.
@@ -56,8 +56,8 @@ def test_tensors_of_every_type_view_given_memory(pair: Pair, name: str) -> None:
     assert tensor.data_ptr() == address
     assert tensor.untyped_storage().nbytes() == 6 * dtype.itemsize
     assert pair.platform.is_tensor(tensor)
-    facts = pair.platform.facts(tensor)[1]
-    assert facts == (0, address, 6 * dtype.itemsize, name, (2, 3), (1, 2))
+    info = pair.platform.info(tensor)[1]
+    assert info == (0, address, 6 * dtype.itemsize, name, (2, 3), (1, 2))
     scalar = pair.device.tensor(address, dtype.itemsize, name, (), None, None)
     assert scalar.shape == () and scalar.dtype is dtype
     del tensor, scalar
@@ -95,7 +95,7 @@ def test_stream_0_is_torchs_default_stream_wherever_a_stream_is_named(monkeypatc
 
 def test_tensors_of_the_other_device_are_told_apart(pair: Pair) -> None:
     there = pair.platform.devices[1].empty("float32", (3,))
-    assert pair.platform.facts(there)[1].device == 1
+    assert pair.platform.info(there)[1].device == 1
 
 
 def test_what_keeps_memory_dies_with_the_last_view(pair: Pair) -> None:
@@ -135,14 +135,14 @@ def test_only_plain_tensors_of_the_device_count(pair: Pair) -> None:
 def test_a_tensor_that_requires_grad_is_refused(pair: Pair) -> None:
     tensor = pair.device.empty("float32", (4,)).requires_grad_()
     with pytest.raises(RuntimeError, match="requires grad"):
-        pair.platform.facts(tensor)
+        pair.platform.info(tensor)
 
 
 def test_conjugates_are_resolved(pair: Pair) -> None:
     tensor = pair.device.empty("complex64", (2,)).fill_(1 + 2j)
-    dense, facts = pair.platform.facts(tensor.conj())
+    dense, info = pair.platform.info(tensor.conj())
     assert dense.tolist() == [1 - 2j] * 2
-    assert facts.strides is None
+    assert info.strides is None
 
 
 def test_a_view_that_torch_has_copied_is_refused(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,8 +86,8 @@ def test_gpus_are_found_without_a_library(tmp_path: Path):
     for minor, address in enumerate(["0000:81:00.0", "0000:07:00.0"]):
         folder = tmp_path / "gpus" / address
         folder.mkdir(parents=True)
-        facts = f"Model: \t\t NVIDIA A100-SXM4-40GB\nGPU UUID: \t GPU-{minor}\nDevice Minor: \t {minor}\n"
-        (folder / "information").write_text(facts)
+        info = f"Model: \t\t NVIDIA A100-SXM4-40GB\nGPU UUID: \t GPU-{minor}\nDevice Minor: \t {minor}\n"
+        (folder / "information").write_text(info)
     devices = tmp_path / "dev"
     devices.mkdir()
     (devices / "nvidia0").touch()

@@ -57,7 +57,7 @@ def stripped(function: ast.FunctionDef) -> Callable[..., Any]:
 def native() -> Iterator[NativeBackend]:
     """The engine of a process that is in no session."""
     client = Client("", "8c62cb31", m.ROLE_DRIVER)
-    client.facts["session"] = "x"
+    client.info["session"] = "x"
     yield NativeBackend(client, None)
     client.reactor.close()
 

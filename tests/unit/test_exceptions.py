@@ -85,7 +85,7 @@ SAMPLES: list[BaseException] = [
 
 
 @pytest.mark.parametrize("error", SAMPLES, ids=lambda error: type(error).__name__)
-def test_pickles_with_its_text_and_facts(error: BaseException) -> None:
+def test_pickles_with_its_text_and_attributes(error: BaseException) -> None:
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is type(error)
     assert str(again) == str(error)

@@ -66,11 +66,11 @@ def test_a_file_of_the_same_size_and_time_in_the_place_of_another_has_another_st
     file = tmp_path / "module.py"
     path = str(file if of == "file" else tmp_path)
     file.write_text("1")
-    facts, before = file.stat(), stamp_of(path)
+    info, before = file.stat(), stamp_of(path)
     (tmp_path / "new").write_text("2")
     (tmp_path / "new").replace(file)
-    os.utime(file, ns=(facts.st_atime_ns, facts.st_mtime_ns))
-    assert (file.stat().st_size, file.stat().st_mtime_ns) == (facts.st_size, facts.st_mtime_ns)
+    os.utime(file, ns=(info.st_atime_ns, info.st_mtime_ns))
+    assert (file.stat().st_size, file.stat().st_mtime_ns) == (info.st_size, info.st_mtime_ns)
     assert stamp_of(path) != before
 
 

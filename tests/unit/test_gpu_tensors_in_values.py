@@ -90,7 +90,7 @@ def test_a_reader_without_gpu_is_told_what_to_write_instead(gpu: Gpu) -> None:
 def test_an_edge_that_carries_tensors_is_offered_it_first(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[Any] = []
     monkeypatch.setattr(carriers, "take", lambda tensor: (taken.append(tensor), ("place", len(taken)))[1])
-    monkeypatch.setattr(carriers, "bring", lambda *facts: facts)
+    monkeypatch.setattr(carriers, "bring", lambda *info: info)
     tensor = gpu.tensor(1)
     assert sent([tensor, torch.tensor([7.0])])[0] == ("place", 1)
     assert taken == [tensor]

@@ -12,7 +12,7 @@ import pytest
 
 from mray._common import messages as m
 from mray._common.causes import Cause
-from mray._common.story import InvalidTransitionError
+from mray._common.event_log import InvalidTransitionError
 from mray._decide.caller.call_records import CANCELLED
 from mray._decide.caller.caller_instructions import (
     AwaitPause,
@@ -789,7 +789,7 @@ def test_the_loss_of_the_node_ends_everything() -> None:
     assert {task.end for task in stage.tasks} == {"the node is lost"} and stage.pool.is_idle()
 
 
-def test_a_reply_over_a_lease_that_is_over_tells_the_story() -> None:
+def test_a_reply_over_an_ended_lease_raises_with_the_event_log() -> None:
     stage, (lease,) = leased()
     stage.reply(lease)
     stage.recall(lease)
@@ -886,8 +886,8 @@ def test_whatever_comes_every_task_ends_once_and_every_lease_is_returned_once(op
             one_event(stage, chance, leases, answers, waves=seed % 2 == 0)
             stage.pool.validate()
             check_flow(stage)
-            assert set(stage.requests) == stage.pool.requests, (seed, str(stage.pool.story))
-            assert stage.held.keys() == stage.pool.leases.keys(), (seed, str(stage.pool.story))
+            assert set(stage.requests) == stage.pool.requests, (seed, str(stage.pool.event_log))
+            assert stage.held.keys() == stage.pool.leases.keys(), (seed, str(stage.pool.event_log))
         # Nothing hangs: with workers that answer, and nobody who dies, every task ends.
         for _ in range(10_000):
             for task, _seconds in stage.resting:
@@ -907,8 +907,8 @@ def test_whatever_comes_every_task_ends_once_and_every_lease_is_returned_once(op
         for _ in range(3):
             stage.pass_time(KEEP_SECONDS)
         if not stage.pool.single:
-            assert stage.held == {}, (seed, str(stage.pool.story))
+            assert stage.held == {}, (seed, str(stage.pool.event_log))
         assert max(Counter(stage.returned).values(), default=1) == 1
         for task in stage.tasks:
-            assert task.end is not None, (seed, task, str(stage.pool.story))
+            assert task.end is not None, (seed, task, str(stage.pool.event_log))
             assert task.most < 0 or task.charged <= task.most + 1, (seed, task)

@@ -33,7 +33,7 @@ class Client:
     session_dir = "/tmp/nowhere"
 
     def __init__(self) -> None:
-        self.facts = {"retry_delay": 0.0}
+        self.info = {"retry_delay": 0.0}
         self.node = Node()
         self.from_node = self.from_peers = SimpleNamespace(on=lambda _handlers: None)
         self.leases = LeasePools(self, self, self, str, Clock())  # type: ignore[arg-type]

@@ -198,8 +198,8 @@ print(found.get_version(), "torch" in sys.modules, open("/proc/self/maps").read(
 @pytest.mark.parametrize("before", ["sys.path.insert(0, {folder!r})", "ctypes.CDLL({path!r})"], ids=["in a package", "loaded already"])
 def test_the_library_of_torch_is_found_where_it_is_without_torch(path: Path, before: str) -> None:
     # In a process of its own: a library stays loaded.
-    facts = {"root": str(Path(__file__).resolve().parents[2]), "path": str(path), "folder": str(path.parents[3])}
-    program = PROGRAM.format(before=before.format(**facts), **facts)
+    info = {"root": str(Path(__file__).resolve().parents[2]), "path": str(path), "folder": str(path.parents[3])}
+    program = PROGRAM.format(before=before.format(**info), **info)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["22705", "False", "True"], done.stderr
 

@@ -31,17 +31,17 @@ MIB = 1 << 20
 
 
 # ------------------------------------------------------------------------------------------ the policy
-def there(*facts: tuple[int, int]) -> list[Suspect]:
+def there(*info: tuple[int, int]) -> list[Suspect]:
     """Suspects named by their place, of (cost, MiB), in the order in which they began."""
-    return [Suspect(str(number), 100 + number, "x", cost, number, held * MIB) for number, (cost, held) in enumerate(facts)]
+    return [Suspect(str(number), 100 + number, "x", cost, number, held * MIB) for number, (cost, held) in enumerate(info)]
 
 
-def chosen(needed: int, *facts: tuple[int, int]) -> str:
-    return " ".join(suspect.process for suspect in choose(there(*facts), needed * MIB))
+def chosen(needed: int, *info: tuple[int, int]) -> str:
+    return " ".join(suspect.process for suspect in choose(there(*info), needed * MIB))
 
 
 @pytest.mark.parametrize(
-    ("facts", "needed", "expected"),
+    ("info", "needed", "expected"),
     [
         ([], 10, ""),
         ([(TASK_AGAIN, 50), (TASK_AGAIN, 50)], 10, "1"),
@@ -53,8 +53,8 @@ def chosen(needed: int, *facts: tuple[int, int]) -> str:
         ([(TASK_AGAIN, 50), (IDLE_WORKER, 50)], 10, "1"),
     ],
 )
-def test_who_costs_least_goes_and_among_equals_who_began_last(facts: Any, needed: int, expected: str) -> None:
-    assert chosen(needed, *facts) == expected
+def test_who_costs_least_goes_and_among_equals_who_began_last(info: Any, needed: int, expected: str) -> None:
+    assert chosen(needed, *info) == expected
 
 
 def test_several_go_when_one_does_not_give_enough() -> None:

@@ -106,7 +106,7 @@ def test_a_demand_of_one_bundle_waits_for_that_bundle():
     first, second = stage.ask_in(group, 0, CPU=1), stage.ask_in(group, 0, CPU=1)
     other = stage.ask_in(group, 1, CPU=1)
     assert {grant[0] for grant in stage.grants()} == {first, other}
-    assert [tenant.label for tenant in stage.scheduler.queue.waiting()] == ["task f"]
+    assert [claimant.label for claimant in stage.scheduler.queue.waiting()] == ["task f"]
     assert second
 
 
@@ -547,14 +547,14 @@ class Accounts(RuleBasedStateMachine):
 
     def busy(self) -> list[str]:
         workers = self.stage.scheduler.workers.workers.values()
-        return sorted(worker.process for worker in workers if worker.tenant is not None and worker.process not in self.stage.killed)
+        return sorted(worker.process for worker in workers if worker.claimant is not None and worker.process not in self.stage.killed)
 
     @invariant()
     def gpus_have_one_holder(self) -> None:
         """Nobody shares a GPU beyond its whole."""
         shares: dict[Any, int] = {}
         for worker in self.stage.scheduler.workers.workers.values():
-            holding = worker.tenant.holding if worker.tenant is not None else None
+            holding = worker.claimant.holding if worker.claimant is not None else None
             if holding is not None:
                 for device, (_index, units) in zip(holding.pool.ids_of(holding), holding.devices.get("GPU", ()), strict=True):
                     shares[device] = shares.get(device, 0) + units

@@ -95,10 +95,8 @@ def test_a_wait_that_begins_as_a_finalizer_ends_another_is_told():
 def test_the_end_of_an_actor_is_told_once_where_the_node_is_lost_already(state: str):
     told: list[Any] = []
     node, reactor = SimpleNamespace(on=lambda _handlers: None), SimpleNamespace(defer=told.append)
-    facts = {"retry_delay": 0.0}
-    client: Any = SimpleNamespace(
-        fatal=RaySystemError("the node is lost"), from_node=node, reactor=reactor, facts=facts, lock=nullcontext()
-    )
+    info = {"retry_delay": 0.0}
+    client: Any = SimpleNamespace(fatal=RaySystemError("the node is lost"), from_node=node, reactor=reactor, info=info, lock=nullcontext())
     borrowing: Any = SimpleNamespace(holds=lambda _actor: False)
     caller = ActorCallers(client, borrowing, lambda _text: None).of(b"\x01" * 16)
     ActorState(caller, m.DEAD, state).then(told.append)()
@@ -108,8 +106,8 @@ def test_the_end_of_an_actor_is_told_once_where_the_node_is_lost_already(state: 
 def test_an_actor_that_restarts_and_dies_calls_back_once_unless_the_callback_is_taken_back():
     node = SimpleNamespace(on=lambda _handlers: None, send=lambda _message: None)
     reactor = SimpleNamespace(defer=lambda callback: callback())
-    facts = {"retry_delay": 0.0}
-    client: Any = SimpleNamespace(fatal=None, node=node, from_node=node, reactor=reactor, facts=facts, lock=nullcontext())
+    info = {"retry_delay": 0.0}
+    client: Any = SimpleNamespace(fatal=None, node=node, from_node=node, reactor=reactor, info=info, lock=nullcontext())
     borrowing: Any = SimpleNamespace(holds=lambda _actor: False)
     caller = ActorCallers(client, borrowing, lambda _text: None).of(b"\x01" * 16)
     state = ActorState(caller, m.RESTARTING, m.DEAD)
@@ -249,7 +247,7 @@ def test_a_process_whose_conversation_breaks_goes_on_ringing_and_a_dead_one_does
     endpoint, _said = asking
     ended: list[str] = []
     monkeypatch.setattr(wakeups, "Relay", lambda name, _wake: SimpleNamespace(end=lambda: ended.append(name)))
-    endpoint.facts = {"session": "0123"}
+    endpoint.info = {"session": "0123"}
     part = Wakeups(endpoint)
     name = f"{segment_prefix('0123')}8c62cb31-1"
     with pytest.raises(FileNotFoundError, match="no semaphore of that process: '/another-1'"):

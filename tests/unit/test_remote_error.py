@@ -25,7 +25,7 @@ from mray._objects.remote_error import (
     task_error,
     unpickle_error,
 )
-from mray._runtime.client.failed_calls import facts_of_answer
+from mray._runtime.client.failed_calls import info_of_answer
 from mray.exceptions import (
     ActorDiedError,
     GetTimeoutError,
@@ -353,10 +353,10 @@ def test_the_argument_that_cannot_be_pickled_is_named(args: Any, kwargs: Any, na
 
 def test_the_text_of_an_error_tells_its_kind():
     cancelled = TaskCancelledError()
-    assert facts_of_answer(pickle_error(OutOfMemoryError("no room"))) == ("OUT_OF_MEMORY", "no room")
-    assert facts_of_answer(pickle_error(cancelled)) == ("TASK_CANCELLED", "")
-    assert facts_of_answer(pickle_error(task_error("f", cancelled))) == ("TASK_CANCELLED", "")
-    assert facts_of_answer(pickle_error(task_error("f", ValueError("on purpose"))))[0] == "TASK_EXECUTION_EXCEPTION"
+    assert info_of_answer(pickle_error(OutOfMemoryError("no room"))) == ("OUT_OF_MEMORY", "no room")
+    assert info_of_answer(pickle_error(cancelled)) == ("TASK_CANCELLED", "")
+    assert info_of_answer(pickle_error(task_error("f", cancelled))) == ("TASK_CANCELLED", "")
+    assert info_of_answer(pickle_error(task_error("f", ValueError("on purpose"))))[0] == "TASK_EXECUTION_EXCEPTION"
 
 
 def test_an_error_of_an_interpreter_is_asked_for_its_state_once() -> None:

@@ -13,11 +13,11 @@ from mray._channel.rendezvous import GroupMember, Meeting, new_nonce
 from mray._ipc.segment import PAGE
 
 
-def member(rank: int, nonce: int, **facts: object) -> GroupMember:
-    return GroupMember(rank, 2, nonce, "process", 7, "", "task f", f"/mray-x-{rank}")._replace(**facts)  # type: ignore[arg-type]
+def member(rank: int, nonce: int, **info: object) -> GroupMember:
+    return GroupMember(rank, 2, nonce, "process", 7, "", "task f", f"/mray-x-{rank}")._replace(**info)  # type: ignore[arg-type]
 
 
-def test_who_announces_itself_is_seen_with_all_its_facts(tmp_path):
+def test_a_member_that_announces_itself_is_seen_with_all_its_info(tmp_path):
     meeting = Meeting(str(tmp_path / "groups"), "g")
     assert meeting.present() == {}
     own = member(1, new_nonce())

@@ -92,7 +92,7 @@ def of_islands(*islands: str) -> ResourcePool:
     return ResourcePool({}, sorted("".join(islands)), apart)
 
 
-def test_gpus_of_one_tenant_are_of_one_island():
+def test_gpus_of_one_claimant_are_of_one_island():
     pool = of_islands("ac", "bd")
     assert pool.ids_of(take(pool, GPU=2)) == ("a", "c")
     assert pool.ids_of(take(pool, GPU=2)) == ("b", "d")

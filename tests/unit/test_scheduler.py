@@ -538,14 +538,14 @@ def test_a_worker_that_ends_and_stays_for_others_has_nothing_of_its_task():
     assert stage.available() == {}
 
 
-def test_the_story_has_the_last_events_and_their_fields() -> None:
+def test_the_event_log_has_the_last_events_and_their_fields() -> None:
     stage = Stage()
     request = stage.ask(CPU=1)
     stage.scheduler.handle(events.LeaseCancelled("driver", request))
-    lines = str(stage.scheduler.story).splitlines()
+    lines = str(stage.scheduler.event_log).splitlines()
     assert lines[0] == "The last events of the scheduler:"
     assert lines[-1] == f"  LeaseCancelled(process='driver', request={request})"
     assert "MemberJoined(process='driver', pid=1, job='')" in lines[1]
     for _ in range(100):
         stage.ask(CPU=1)
-    assert len(str(stage.scheduler.story).splitlines()) == 41
+    assert len(str(stage.scheduler.event_log).splitlines()) == 41

@@ -90,8 +90,8 @@ def test_who_does_not_wait_is_refused_unless_what_lay_idle_comes_back(comes_back
     stage = Actors({"CPU": 1})
     stage.ask(CPU=1)
     [(_, lease, *_)] = stage.grants()
-    stage.create(placement={"CPU": 1}, hasty=True)
-    stage(events.LeaseRequested("driver", 7, {"resources": {"CPU": 1}, "env": None, "label": "task f", "hasty": True}))
+    stage.create(placement={"CPU": 1}, fail_fast=True)
+    stage(events.LeaseRequested("driver", 7, {"resources": {"CPU": 1}, "env": None, "label": "task f", "fail_fast": True}))
     assert stage.heard(m.LEASE_RECALL) == [(lease,)]
     if comes_back:
         stage.give_back(lease)
@@ -158,7 +158,7 @@ def test_an_actor_that_has_run_is_restarted_at_once_and_one_that_died_in_its_con
     for incarnation in (2, 3):
         while stage.spawned:
             stage(events.MemberJoined(stage.spawned.pop(0), 100))
-        [worker] = [worker for worker in stage.scheduler.workers.workers.values() if worker.tenant is not None]
+        [worker] = [worker for worker in stage.scheduler.workers.workers.values() if worker.claimant is not None]
         stage.die(worker.process)
         assert stage.spawned == []
         assert stage.resting == [events.ActorRested(b"a", incarnation)]

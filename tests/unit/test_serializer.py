@@ -204,10 +204,10 @@ def test_items_keep_their_own_way_of_pickling():
     assert round_trip({"a": Number(1)}) == {"a": 2}
 
 
-def facts(dtype):
+def info(dtype):
     """The facts of a dtype, beyond equality: long and long long are equal where they are one size."""
-    fields = None if dtype.fields is None else [(name, facts(kind), *more) for name, (kind, *more) in dtype.fields.items()]
-    base = None if dtype.subdtype is None else (facts(dtype.subdtype[0]), dtype.subdtype[1])
+    fields = None if dtype.fields is None else [(name, info(kind), *more) for name, (kind, *more) in dtype.fields.items()]
+    base = None if dtype.subdtype is None else (info(dtype.subdtype[0]), dtype.subdtype[1])
     return dtype, dtype.type, dtype.char, dtype.str, dtype.isalignedstruct, dtype.metadata, fields, base
 
 
@@ -232,7 +232,7 @@ def test_arrays_of_every_kind_come_back_as_numpys_own_pickle_gives_them(array):
     expected = pickle.loads(pickle.dumps(array, 5))
     for result in (round_trip(array), round_trip([array])[0], round_trip({"a": (1, array)})["a"][1]):
         assert type(result) is type(expected)
-        assert facts(result.dtype) == facts(expected.dtype)
+        assert info(result.dtype) == info(expected.dtype)
         assert result.shape == expected.shape
         assert result.flags.f_contiguous == expected.flags.f_contiguous
         assert repr(result.tolist()) == repr(expected.tolist())

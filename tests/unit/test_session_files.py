@@ -25,19 +25,19 @@ odd = st.recursive(
 )
 
 
-def texts(facts: dict[str, Any]) -> st.SearchStrategy[bytes]:
+def texts(info: dict[str, Any]) -> st.SearchStrategy[bytes]:
     """The file, cut off, with other values, with other bytes, or something else altogether."""
-    whole = json.dumps(facts).encode()
-    changed = st.fixed_dictionaries({}, optional=dict.fromkeys(facts, odd)).map(lambda values: json.dumps({**facts, **values}).encode())
+    whole = json.dumps(info).encode()
+    changed = st.fixed_dictionaries({}, optional=dict.fromkeys(info, odd)).map(lambda values: json.dumps({**info, **values}).encode())
     cut_off = st.integers(0, len(whole) - 1).map(lambda end: whole[:end])
     return changed | cut_off | st.binary() | odd.map(lambda value: json.dumps(value).encode())
 
 
-ADDRESS_FACTS = {"session_dir": "/nowhere/session_x", "node_pid": 1, "node_start": 5, "versions": ["3.11", "1"]}
+ADDRESS_INFO = {"session_dir": "/nowhere/session_x", "node_pid": 1, "node_start": 5, "versions": ["3.11", "1"]}
 
 
 @settings(max_examples=examples(100), deadline=None)
-@given(texts(ADDRESS_FACTS))
+@given(texts(ADDRESS_INFO))
 def test_a_damaged_address_names_no_session(content: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, ADDRESS).write_bytes(content)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import mray._decide
+from mray._common.event_log import InvalidTransitionError
 from mray._common.messages import ALIVE, DEAD, PENDING, RESTARTING
-from mray._common.story import InvalidTransitionError
 from mray._decide.caller import caller_instructions as do
 from mray._decide.caller.actor_queue import ASKED, UNKNOWN, ActorQueue
 from mray._decide.caller.lease_pool import Lease, LeasePool
@@ -39,7 +39,7 @@ class Caller(ActorCaller):
     """Lists what it does instead of doing it."""
 
     def __init__(self, actor: ActorQueue[Any]) -> None:
-        client = SimpleNamespace(facts={"retry_delay": actor.rest})
+        client = SimpleNamespace(info={"retry_delay": actor.rest})
         super().__init__(SimpleNamespace(client=client), b"\1" * 4)  # type: ignore[arg-type]
         self.actor = actor
         self.done: list[Any] = []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mray._common.story import InvalidTransitionError
+from mray._common.event_log import InvalidTransitionError
 from mray._decide.caller.call_records import CANCELLED
 from mray._decide.caller.caller_instructions import Discard, FailPromised, Fill, Gather, Promise, Stop, Store, TellTaken
 from mray._decide.caller.stream import ARRIVED, DROPPED, TAKEN, Stream
@@ -238,7 +238,7 @@ def test_a_producer_that_begins_after_the_drop_is_stopped() -> None:
         (["drop", "drop"], "The end of the reader came while the stream of task 01010101 was dropped."),
     ],
 )
-def test_an_event_that_cannot_be_tells_the_story(events: list[str], told: str) -> None:
+def test_an_invalid_event_raises_with_the_event_log(events: list[str], told: str) -> None:
     stage = Stage()
 
     def play() -> None:
@@ -251,14 +251,14 @@ def test_an_event_that_cannot_be_tells_the_story(events: list[str], told: str) -
     assert told in str(caught.value)
 
 
-def test_the_story_has_what_is_rare() -> None:
+def test_the_event_log_has_rare_events() -> None:
     stage = Stage(retries=1)
     stage.arrive(Link(), 0, 3)
     stage.take()
     stage.stream.sent()
     stage.arrive(Link(), 2, 2)
     stage.drop()
-    assert str(stage.stream.story).splitlines()[1:] == ["  sent again at 3 0 1", "  items 2 to 4 came at 3", "  dropped at 1 of 4"]
+    assert str(stage.stream.event_log).splitlines()[1:] == ["  sent again at 3 0 1", "  items 2 to 4 came at 3", "  dropped at 1 of 4"]
 
 
 class Producer:
@@ -344,7 +344,7 @@ def test_whatever_comes_each_item_is_read_once_and_in_order(window: int) -> None
                 producer = Producer(stage, link, length)
             elif event > 0.995 and not stream.state[DROPPED]:
                 stage.drop()
-        told: Any = "; ".join((f"seed {seed}", str(stream.story)))
+        told: Any = "; ".join((f"seed {seed}", str(stream.event_log)))
         turns = 0
         while not (producer.ended and not producer.on_the_way):  # nobody waits for ever
             producer.run(1)

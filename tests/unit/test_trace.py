@@ -394,7 +394,7 @@ def test_every_arrow_has_both_ends_within_slices_and_points_forward() -> None:
 
 
 def test_rows_and_processes_are_named_and_what_did_not_fit_is_said(tmp_path: Path) -> None:
-    trace = Trace(recordings(), facts={"lost": {"B(3)": "is dead"}})
+    trace = Trace(recordings(), info={"lost": {"B(3)": "is dead"}})
     trace.save(tmp_path / "trace.json")
     document = json.loads((tmp_path / "trace.json").read_text())
     events = document["traceEvents"]
@@ -414,7 +414,7 @@ def test_messages_on_their_way_begin_and_end() -> None:
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
-    trace = Trace(recordings(), facts={"broken": object()})
+    trace = Trace(recordings(), info={"broken": object()})
     with pytest.raises(TypeError):
         trace.save(tmp_path / "trace.json")
     assert list(tmp_path.iterdir()) == []
@@ -453,8 +453,8 @@ def test_steps_and_edges_are_told_apart_and_the_busiest_endpoint_is_found() -> N
 def test_a_page_shows_every_slice_of_its_window_and_fetches_nothing() -> None:
     text, count = picture.timeline_page(recordings())
     assert count == 6
-    (facts,) = re.findall(r"<script type='application/json'>(.*)</script>", text)
-    assert len(json.loads(facts)["slices"]) == 6
+    (info,) = re.findall(r"<script type='application/json'>(.*)</script>", text)
+    assert len(json.loads(info)["slices"]) == 6
     assert not re.findall(r"(?:src|href)=|https?://", text)
     assert picture.timeline_page(recordings(), begin=0.0, seconds=6e-6)[1] == 2
     with pytest.raises(ValueError, match="nothing happened in this window"):

@@ -46,7 +46,7 @@ class Desk:
         self.node, self.worker = Wire(), Wire()
         tables = SimpleNamespace(on=lambda _handlers: None)
         client: Any = SimpleNamespace(reactor=reactor, node=self.node, lock=threading.RLock(), fatal=None, ends=Ends())
-        client.facts = {"retry_delay": 0.0}
+        client.info = {"retry_delay": 0.0}
         client.from_node = client.from_peers = tables
         self.pools = LeasePools(client, client, client, str, Clock(lambda: self.now))
         self.pool: TaskPool = self.pools.pool("key", {}, False)

@@ -130,8 +130,8 @@ class _Walk:
         cells = [_content(cell) for cell in value.__closure__ or ()]
         code = value.__code__
         held = [value.__defaults__, value.__kwdefaults__, value.__dict__, value.__doc__, value.__annotations__]
-        facts = code.co_code.hex(), code.co_varnames, code.co_names, str(code.co_firstlineno)
-        return name_of(value), facts, self.all_of(held), self.all_of(cells)
+        info = code.co_code.hex(), code.co_varnames, code.co_names, str(code.co_firstlineno)
+        return name_of(value), info, self.all_of(held), self.all_of(cells)
 
     def of_method(self, value: types.MethodType) -> Words:
         return self.of(value.__func__), self.of(value.__self__)
@@ -149,8 +149,8 @@ class _Walk:
         fields = [(name, self.of_dtype(dtype.fields[name][0]), *map(str, dtype.fields[name][1:])) for name in names]
         base = (self.of_dtype(dtype.subdtype[0]), str(dtype.subdtype[1])) if dtype.subdtype else ()
         metadata = self.of(dict(dtype.metadata)) if dtype.metadata else ()
-        facts = dtype.char, dtype.str, str(dtype.itemsize), str(dtype.isalignedstruct)
-        return repr(dtype), name_of(dtype.type), facts, tuple(fields), base, metadata
+        info = dtype.char, dtype.str, str(dtype.itemsize), str(dtype.isalignedstruct)
+        return repr(dtype), name_of(dtype.type), info, tuple(fields), base, metadata
 
     def of_array(self, array: Any) -> Words:
         import numpy
@@ -160,12 +160,12 @@ class _Walk:
         plain = numpy.ndarray.view(array, numpy.ndarray) if type(array) is not numpy.ndarray else array
         strides = [str(stride) for stride, size in zip(array.strides, array.shape, strict=True) if size > 1] if array.size else []
         items = self.all_of(plain.ravel().tolist()) if plain.dtype.hasobject else _contents(plain)
-        facts = str(array.shape), tuple(strides), str(array.flags.f_contiguous), str(array.flags.c_contiguous)
+        info = str(array.shape), tuple(strides), str(array.flags.f_contiguous), str(array.flags.c_contiguous)
         more: Words = ()
         if isinstance(array, numpy.ma.MaskedArray):
             more = self.of(numpy.ma.getmask(array)), repr(array.fill_value), str(array.hardmask)
             items = repr(array.tolist())
-        return self.of_dtype(array.dtype), facts, items, more, self.of(dict(getattr(array, "__dict__", {}) if not more else {}))
+        return self.of_dtype(array.dtype), info, items, more, self.of(dict(getattr(array, "__dict__", {}) if not more else {}))
 
     def of_number(self, value: Any) -> Words:
         return self.of_dtype(value.dtype), repr(value.tolist())
@@ -174,25 +174,25 @@ class _Walk:
     def of_tensor(self, tensor: Any) -> Words:
         import torch
 
-        facts = str(tensor.dtype), str(tensor.layout), str(tensor.requires_grad), str(tensor.device)
-        facts += (str(tensor.is_leaf), str(tensor.is_quantized), "" if tensor.is_nested else str(tuple(tensor.shape)))
+        info = str(tensor.dtype), str(tensor.layout), str(tensor.requires_grad), str(tensor.device)
+        info += (str(tensor.is_leaf), str(tensor.is_quantized), "" if tensor.is_nested else str(tuple(tensor.shape)))
         held = self.of(tensor.__dict__)
         plain = tensor.detach()
         if tensor.is_nested:
-            return facts, held, tuple([repr(part.tolist()) for part in plain.unbind()])
+            return info, held, tuple([repr(part.tolist()) for part in plain.unbind()])
         if tensor.is_quantized:
-            return facts, held, str(tensor.qscheme()), repr(plain.int_repr().tolist()), repr(plain.dequantize().tolist())
+            return info, held, str(tensor.qscheme()), repr(plain.int_repr().tolist()), repr(plain.dequantize().tolist())
         if tensor.layout is torch.sparse_coo:
             parts = [plain._indices(), plain._values()]
-            return facts, held, str(plain.is_coalesced()), tuple([(str(part.dtype), repr(part.tolist())) for part in parts])
+            return info, held, str(plain.is_coalesced()), tuple([(str(part.dtype), repr(part.tolist())) for part in parts])
         if tensor.layout is not torch.strided:
-            return facts, held, tuple([repr(getattr(plain, name)().tolist()) for name in _parts_of_layout(torch, tensor.layout)])
+            return info, held, tuple([repr(getattr(plain, name)().tolist()) for name in _parts_of_layout(torch, tensor.layout)])
         if tensor.device.type == "meta":
-            return facts, held
+            return info, held
         strides = plain.stride() if _is_dense(plain) else torch.empty(plain.shape).stride()
         words = [str(stride) for stride, size in zip(strides, plain.shape, strict=True) if size > 1] if plain.numel() else []
         bits = torch.empty(plain.shape, dtype=plain.dtype).copy_(plain).reshape(-1)
-        return facts, held, tuple(words), _contents(bits.view(torch.uint8).numpy()) if plain.numel() else ""
+        return info, held, tuple(words), _contents(bits.view(torch.uint8).numpy()) if plain.numel() else ""
 
     # -------------------------------------------------------------------------------------------- pandas
     def of_frame(self, frame: Any) -> Words:

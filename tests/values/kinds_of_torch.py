@@ -105,7 +105,7 @@ GRADIENTS: Kinds = {
     "sequence": lambda: torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Embedding.from_pretrained(torch.ones(2, 3))),
 }
 OTHERS: Kinds = {
-    "facts": lambda: [torch.float32, torch.Size([1, 2]), torch.device("cpu"), torch.strided, torch.channels_last, torch.contiguous_format],
+    "info": lambda: [torch.float32, torch.Size([1, 2]), torch.device("cpu"), torch.strided, torch.channels_last, torch.contiguous_format],
     "types": lambda: [torch.Tensor, torch.nn.Linear, torch.nn.functional.relu, torch.add],
     "generator": lambda: torch.Generator().manual_seed(5),
     "data set": lambda: torch.utils.data.TensorDataset(torch.arange(3)),

@@ -120,7 +120,7 @@ class LocalBackend(Backend):
     context = _of_process(Backend.context)
     exit_actor = _of_process(Backend.exit_actor)
     host = _of_process(Backend.host)
-    facts = _of_process(Backend.facts)
+    info = _of_process(Backend.info)
 
     on_out_of_scope = _with_token(Backend.on_out_of_scope)
     future_of = _with_token(Backend.future_of)
@@ -167,7 +167,7 @@ class LocalBackend(Backend):
         parent = parent_of(options.temp_dir)
         sweep(parent)
         directory = os.path.join(parent, local_name(id(run_token)))
-        chosen["facts"]["session_name"] = os.path.basename(directory)
+        chosen["info"]["session_name"] = os.path.basename(directory)
         failed_calls.clear()
         node = LocalNode(run_token, directory, chosen, _make_backend)
         run_token.explain = node.explain

@@ -103,7 +103,7 @@ class HeapStore:
     def bear(self, size: int) -> NoReturn:
         raise ObjectStoreFullError("arrays are not created in shared memory in one process")
 
-    def end_of_array(self, born: Any) -> None:
+    def end_of_array(self, buffer: Any) -> None:
         """Do nothing: no arrays are in shared memory."""
 
     def forget_owner(self, owner: str) -> None:
@@ -144,7 +144,7 @@ class HeapMemory:
         #: One for all processes, so that a ref that reaches another process through a global works there.
         self.entry: type[Entry] = type("Entry", (HeapEntry,), {})
 
-    def store(self, process: str, session_dir: str, facts: Any, table: Any) -> HeapStore:
+    def store(self, process: str, session_dir: str, info: Any, table: Any) -> HeapStore:
         return HeapStore(process)
 
     def segments(self, own: object) -> HeapSegments:

@@ -55,8 +55,8 @@ class LocalNode:
         self._records = NodeRecords(_NoTable())  # type: ignore[arg-type]
         self._members = self._records.members
         self.job = self._records.jobs.admit(options["job"], os.getpid(), "")
-        self.facts = {
-            **options["facts"],
+        self.info = {
+            **options["info"],
             "session_dir": directory,
             "session": os.path.basename(directory),
             "resources": self._scheduler.pool.quantities(),
@@ -71,7 +71,7 @@ class LocalNode:
             "cpus": cpus,
         }
         self._view = snapshot.View(
-            self.facts,
+            self.info,
             self._scheduler,
             self._records,
             lambda: 0,
@@ -98,7 +98,7 @@ class LocalNode:
         if role == m.ROLE_DRIVER:
             self.job.process, self.job.connection = process, connection
         self._apply(events.MemberJoined(process, pid, self.job.id))
-        return {**self.facts, **self.job.facts, "process": process, "row": 0}
+        return {**self.info, **self.job.info, "process": process, "row": 0}
 
     def _spawn(self, process: str, environment: Iterable[tuple[str, str]]) -> None:
         if process not in self._scheduler.workers.workers:
@@ -166,7 +166,7 @@ class LocalNode:
 
     def _query(self, connection: LocalConnection, request: int, what: str, arguments: list[Any]) -> None:
         if what == "nodes":
-            connection.send((m.ANSWER, request, True, [snapshot.describe_node(self.facts)]))
+            connection.send((m.ANSWER, request, True, [snapshot.describe_node(self.info)]))
         elif what == "spilled":
             connection.send((m.ANSWER, request, True, [0, 0]))
         elif what == "mps_hint":
@@ -199,7 +199,7 @@ class LocalNode:
             here = self.processes.get(instruction.process)
             if here is not None:
                 self.bury(here, -9)
-        elif (timer := timer_of(instruction, self.facts["retry_delay"])) is not None:
+        elif (timer := timer_of(instruction, self.info["retry_delay"])) is not None:
             seconds, event = timer
             self.run_token.call_later(seconds, functools.partial(self._apply, event))
 
@@ -219,8 +219,8 @@ class LocalNode:
             if sim_thread.serves or (worker is not None and not doing and not what):
                 continue  # it waits for work
             lines.append(f"  {sim_thread.name}{f' ({doing})' if doing else ''} waits{f' for {what}' if what else ''}\n")
-        for tenant in self._scheduler.queue.waiting():
-            row = snapshot.describe_demand(tenant)
+        for claimant in self._scheduler.queue.waiting():
+            row = snapshot.describe_demand(claimant)
             lines.append(f"  {row['label']} waits for {row['resources']}; there is {self._scheduler.pool.available()}\n")
         return "".join(lines)
 

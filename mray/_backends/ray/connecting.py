@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
-from mray._backends.ray.runtime_facts import node_here
+from mray._backends.ray.runtime_info import node_here
 from mray._common import settings
 from mray._common.log import logger
 
@@ -89,8 +89,8 @@ def _init_options(options: SessionOptions, starts: bool) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def facts() -> dict[str, Any]:
-    """See `mray._api.backend.Backend.facts`."""
+def info() -> dict[str, Any]:
+    """See `mray._api.backend.Backend.info`."""
     context = ray.get_runtime_context()
     node = node_here()
     return {

@@ -95,15 +95,15 @@ def _task_error(error: Any) -> exceptions.RayTaskError:
         cause = cause.cause  # raised by `get` inside a task: one error, whose text has both stacks
     text = plain(ray.exceptions.RayTaskError.__str__(error) if "traceback_str" in vars(error) else str(error))
     header, _, rest = text.partition("\n")
-    facts = _HEADER.match(header)
+    info = _HEADER.match(header)
     title = header.partition("() (pid=")[0]
     name = title.removeprefix("ray::")
-    if facts is None:
+    if info is None:
         # An exception group, which Ray gives no header: only the frames name the function.
         frame = _FRAME.search(text)
         return exceptions.RayTaskError(name if frame is None else frame[1], text, cause).as_instanceof_cause()
     return exceptions.RayTaskError(
-        name, f"{_TRACEBACK}\n{rest}", cause, title, int(facts["pid"]), facts["ip"], facts["repr"], facts["actor"]
+        name, f"{_TRACEBACK}\n{rest}", cause, title, int(info["pid"]), info["ip"], info["repr"], info["actor"]
     ).as_instanceof_cause()
 
 

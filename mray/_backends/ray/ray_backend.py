@@ -24,7 +24,7 @@ from mray._backends.ray.errors import translated, translating
 from mray._backends.ray.generators import RayObjectRefGenerator
 from mray._backends.ray.placement_groups import PlacementGroupCalls
 from mray._backends.ray.ray_waiting import WaitCalls
-from mray._backends.ray.runtime_facts import QUERIES, RuntimeFacts, cluster_and_job, in_worker, pickles_in_band
+from mray._backends.ray.runtime_info import QUERIES, RuntimeInfo, cluster_and_job, in_worker, pickles_in_band
 from mray._backends.ray.shipped_code import Arrival, Shipped
 from mray._backends.ray.values import RAYS_VALUES, rays_own, rays_ref, ref_of, value_of
 from mray._common.bridge import own_loop, tell
@@ -48,7 +48,7 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
     def __init__(self, *, driver: bool) -> None:
         super().__init__()
         self._driver = driver
-        self._facts: dict[str, Any] | None = None
+        self._info: dict[str, Any] | None = None
 
     @classmethod
     def start(cls, options: SessionOptions) -> RayBackend:
@@ -56,7 +56,7 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
         with translating:
             connecting.connect(options)
         backend = cls(driver=not in_worker())
-        backend.facts()
+        backend.info()
         for kind, (serializer, deserializer) in registered_serializers().items():
             ray.util.register_serializer(kind, serializer=serializer, deserializer=deserializer)
         return backend
@@ -67,13 +67,13 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
         return cls(driver=not in_worker())
 
     # ------------------------------------------------------------------------------------ session
-    def facts(self) -> dict[str, Any]:
-        if self._facts is None:
-            self._facts = connecting.facts()
-        return self._facts
+    def info(self) -> dict[str, Any]:
+        if self._info is None:
+            self._info = connecting.info()
+        return self._info
 
     def _namespace(self) -> str:
-        return str(self.facts()["namespace"]) if ray.is_initialized() else ""
+        return str(self.info()["namespace"]) if ray.is_initialized() else ""
 
     def shutdown(self) -> None:
         self._end_calls()
@@ -237,7 +237,7 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
         return found
 
     def context(self) -> dict[str, Any]:
-        return RuntimeFacts("driver" if self._driver else "worker", self._namespace())
+        return RuntimeInfo("driver" if self._driver else "worker", self._namespace())
 
     def exit_actor(self) -> None:
         ray.actor.exit_actor()

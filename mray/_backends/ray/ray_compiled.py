@@ -17,7 +17,7 @@ from ray.exceptions import RayChannelTimeoutError as RaysTimeout
 
 from mray._api.dag_node import GraphRef, Unique
 from mray._backends.ray.errors import translated, translating
-from mray._backends.ray.runtime_facts import pickles_in_band
+from mray._backends.ray.runtime_info import pickles_in_band
 from mray._common.clock import monotonic, sleep
 from mray._inside.graphs import all_of, each_of, receive_into
 

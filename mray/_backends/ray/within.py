@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from mray._api.object_ref import ObjectRef
 from mray._backends.native import NativeBackend
-from mray._backends.ray.runtime_facts import pickles_in_band
+from mray._backends.ray.runtime_info import pickles_in_band
 from mray._backends.ray.values import rays_own
 from mray._common.bridge import Cancel
 from mray._common.clock import monotonic

@@ -12,7 +12,7 @@ worker has sent a message, a timer has expired. Each event returns instructions,
 
 A `Ledger` records what this process has lent; it decides nothing.
 
-Each machine has `validate`, which asserts its invariants, and a `story`, the last events, which the error of an invalid transition
+Each machine has `validate`, which asserts its invariants, and a `event_log`, the last events, which the error of an invalid transition
 prints.
 
 ====================  ====================================================================================================

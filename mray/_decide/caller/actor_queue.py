@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
+from mray._common.event_log import EventLog
 from mray._common.messages import ALIVE, DEAD, PENDING, RESTARTING
-from mray._common.story import Story
 from mray._decide.caller import caller_instructions as do
 from mray._decide.caller.call_records import CANCELLED, AnyCall, goes_once
 
@@ -67,7 +67,7 @@ class ActorQueue(Generic[AnyCall]):
         self.most_pending = 0
         #: Whether a call may overtake one that waits for arguments.
         self.unordered = False
-        self.story = Story("the calls to actor", actor_id)
+        self.event_log = EventLog("the calls to actor", actor_id)
 
     # ------------------------------------------------------------------------------------ questions
     def flows(self) -> bool:
@@ -161,7 +161,7 @@ class ActorQueue(Generic[AnyCall]):
         if self.state == DEAD:
             return []  # the node is lost; earlier messages are still read
         if state not in _NEXT[self.state]:
-            raise self.story.invalid(f"The report {state!r}", self.state)
+            raise self.event_log.invalid(f"The report {state!r}", self.state)
         before = self.state
         self._enter(state, process, incarnation)
         if state == ALIVE:
@@ -180,7 +180,7 @@ class ActorQueue(Generic[AnyCall]):
 
     def unreachable(self, error: BaseException) -> do.Instructions:
         """The client could not connect; the next call tries again."""
-        self.story.note("unreachable", repr(error))
+        self.event_log.note("unreachable", repr(error))
         self.link = None
         return self._fail_queue(error)
 
@@ -193,7 +193,7 @@ class ActorQueue(Generic[AnyCall]):
 
     # ------------------------------------------------------------------------------------ transitions
     def _enter(self, state: str, *more: object) -> None:
-        self.story.note(self.state, "->", state, *more)
+        self.event_log.note(self.state, "->", state, *more)
         self.state = state
 
     def _flush(self) -> do.Instructions:
@@ -300,16 +300,16 @@ class ActorQueue(Generic[AnyCall]):
     # ------------------------------------------------------------------------------------ for tests and errors
     def validate(self) -> None:
         """Assert every invariant; walks the queue."""
-        assert self.resting.issubset(self.queue), self.story
-        assert not self.aside.keys() & set(self.queue), self.story
+        assert self.resting.issubset(self.queue), self.event_log
+        assert not self.aside.keys() & set(self.queue), self.event_log
         if self.state == DEAD:
-            assert not self.queue and not self.aside, self.story
-            assert self.link is None, self.story
+            assert not self.queue and not self.aside, self.event_log
+            assert self.link is None, self.event_log
         if self.state != RESTARTING:
-            assert all(call.was_sent for call in self.aside), self.story
+            assert all(call.was_sent for call in self.aside), self.event_log
         if self.state == RESTARTING:
-            assert self.link is None, self.story
+            assert self.link is None, self.event_log
         if self.flows() and self.queue:
-            assert all(map(self._is_held, self.queue)), self.story
+            assert all(map(self._is_held, self.queue)), self.event_log
         elif self.link is not None and not self.link.closed and self.queue:
-            assert self._is_held(self.queue[0]), self.story
+            assert self._is_held(self.queue[0]), self.event_log

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from mray._common.story import Story
+from mray._common.event_log import EventLog
 from mray._decide.caller import caller_instructions as do
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Borrower:
         #: Acknowledgements that replies wait for.
         self.unacknowledged = 0
         self._numbers = 0
-        self.story = Story("what process", process, "has borrowed")
+        self.event_log = EventLog("what process", process, "has borrowed")
 
     # ------------------------------------------------------------------------------------ refs come
     def is_counted(self, key: bytes) -> bool:
@@ -119,7 +119,7 @@ class Borrower:
         """The value is no longer at its location. Returns whether it is pending again: the owner knows another location or recreates it."""
         if entry.missed == place:
             return False
-        self.story.note("lost", entry.object_id, place)
+        self.event_log.note("lost", entry.object_id, place)
         entry.missed = place
         entry.form, entry.fetching = None, False
         return True
@@ -152,7 +152,7 @@ class Borrower:
 
     def all_lost(self, error: BaseException) -> do.Instructions:
         """The session is over."""
-        self.story.note("all lost", type(error))
+        self.event_log.note("all lost", type(error))
         lost = [entry for entry in self.objects.values() if entry.form is None]
         return [do.FailObjects(lost, error), *self._acknowledge(list(self.asks))]
 
@@ -168,7 +168,7 @@ class Borrower:
         lost = [entry for entry in self.objects.values() if entry.owner == process and entry.form is None]
         asks = [number for number, ask in self.asks.items() if ask.process == process]
         if lost or asks:
-            self.story.note("over", process, type(error))
+            self.event_log.note("over", process, type(error))
         if error is not None:
             for entry in lost:
                 self.objects.pop(entry.object_id, None)
@@ -182,10 +182,10 @@ class Borrower:
     # ------------------------------------------------------------------------------------ for tests and errors
     def validate(self) -> None:
         """Assert every invariant, between two events."""
-        assert self.unacknowledged == sum(ask.thens.count(None) for ask in self.asks.values()), self.story
-        assert all(number in self.asks and self.asks[number].key == key for key, number in self.asked.items()), self.story
-        assert all(ask.thens for ask in self.asks.values()), self.story
-        assert set(self.tokens) <= self.held, self.story
+        assert self.unacknowledged == sum(ask.thens.count(None) for ask in self.asks.values()), self.event_log
+        assert all(number in self.asks and self.asks[number].key == key for key, number in self.asked.items()), self.event_log
+        assert all(ask.thens for ask in self.asks.values()), self.event_log
+        assert set(self.tokens) <= self.held, self.event_log
 
 
 def _go_on(then: Continuation | None) -> do.Instructions:

@@ -30,7 +30,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
 from mray._common import messages as m
-from mray._common.story import Story
+from mray._common.event_log import EventLog
 from mray._decide.caller import caller_instructions as do
 from mray._decide.caller.call_records import CANCELLED, AnyTask
 
@@ -130,7 +130,7 @@ class LeasePool(Generic[AnyTask]):
         #: Whether the client will report `STUCK_SECONDS`, or `KEEP_SECONDS`.
         self._pipelines_watched = False
         self._idle_watched = False
-        self.story = Story("the tasks of", name)
+        self.event_log = EventLog("the tasks of", name)
 
     # ------------------------------------------------------------------------------------ questions
     def flows(self, task: AnyTask) -> Lease | None:
@@ -184,7 +184,7 @@ class LeasePool(Generic[AnyTask]):
 
     def unsent(self, lease: Lease, now: float) -> do.Instructions:
         """A pushed task has failed in this process: messages cannot carry one of its values."""
-        self.story.note("unsent", lease.lease_id)
+        self.event_log.note("unsent", lease.lease_id)
         lease.spent = False
         if lease.pipeline or lease.over or lease.lost:
             return []
@@ -195,7 +195,7 @@ class LeasePool(Generic[AnyTask]):
 
     def called_in(self) -> do.Instructions:
         """Every idle lease, and every request without a task, is wanted back immediately, before free resources are listed."""
-        self.story.note("called in")
+        self.event_log.note("called in")
         out = [] if self.queue else self._cancel_requests()
         for lease in list(self.leases.values()):
             if not lease.pipeline:
@@ -205,7 +205,7 @@ class LeasePool(Generic[AnyTask]):
     # ------------------------------------------------------------------------------------ events of the node
     def granted(self, number: int, lease: Lease, now: float) -> do.Instructions:
         """The node has granted a lease, and the client has connected to its worker."""
-        self.story.note("granted", number, lease.lease_id, lease.process)
+        self.event_log.note("granted", number, lease.lease_id, lease.process)
         self.requests.discard(number)
         if not self.queue:
             return [do.Decline(lease.lease_id)]
@@ -217,7 +217,7 @@ class LeasePool(Generic[AnyTask]):
         """The client could not connect to a granted worker, which may have died. With an error of this process its tasks fail; else another
         worker is requested, up to `MOST_UNREACHABLE` times.
         """
-        self.story.note("unreachable", number, lease_id, process, error)
+        self.event_log.note("unreachable", number, lease_id, process, error)
         self.requests.discard(number)
         out: do.Instructions = [do.Decline(lease_id)]
         if error is not None:
@@ -231,7 +231,7 @@ class LeasePool(Generic[AnyTask]):
 
     def refused(self, number: int, text: str) -> do.Instructions:
         """The node has refused a request: no worker can run these tasks."""
-        self.story.note("refused", number, text)
+        self.event_log.note("refused", number, text)
         self.requests.discard(number)
         return self._refuse(text, ())
 
@@ -239,7 +239,7 @@ class LeasePool(Generic[AnyTask]):
         """Another process waits for the resources of a lease."""
         if lease.over or lease.wanted:
             return []
-        self.story.note("recalled", lease.lease_id)
+        self.event_log.note("recalled", lease.lease_id)
         lease.wanted = True
         calls = lease.pipeline
         if calls and self._timed:
@@ -250,7 +250,7 @@ class LeasePool(Generic[AnyTask]):
 
     def all_lost(self, error: BaseException) -> do.Instructions:
         """The node is lost, and every task with it."""
-        self.story.note("all lost", error)
+        self.event_log.note("all lost", error)
         tasks = list(self.queue)
         self.queue.clear()
         self.requests.clear()
@@ -266,7 +266,7 @@ class LeasePool(Generic[AnyTask]):
     def replied(self, lease: Lease, now: float) -> do.Instructions:
         """A worker has finished a task, which its link has dropped."""
         if lease.over:
-            raise self.story.invalid(f"A reply over lease {lease.lease_id}", "without it")
+            raise self.event_log.invalid(f"A reply over lease {lease.lease_id}", "without it")
         self.full = lease.stalled = False
         if self.cautious:
             self.cautious -= 1
@@ -281,7 +281,7 @@ class LeasePool(Generic[AnyTask]):
 
     def attempt_failed(self, lease: Lease, task: AnyTask, now: float) -> do.Instructions:
         """The function of a task, which its link has dropped, raised an error that is retried."""
-        self.story.note("attempt failed", lease.lease_id)
+        self.event_log.note("attempt failed", lease.lease_id)
         task.use_retry()
         out = [do.Rest(task, self._rest)] if self._rest and task.retries != CANCELLED else self._queue_again([task])
         out += self._next(lease, now)
@@ -292,7 +292,7 @@ class LeasePool(Generic[AnyTask]):
         """A worker has given back tasks, possibly none, which its link has dropped: its task blocks, or the pool asked for them. The lease
         may be over by then.
         """
-        self.story.note("given back", lease.lease_id, len(tasks))
+        self.event_log.note("given back", lease.lease_id, len(tasks))
         lease.reclaiming = False
         lease.stalled = bool(lease.pipeline)
         out = self._queue_again(tasks)
@@ -305,12 +305,12 @@ class LeasePool(Generic[AnyTask]):
         """The worker of a lease exits after its current task (max_calls), and gives back the tasks behind it. The lease stays until it is
         lost, since the node would grant a returned worker to others.
         """
-        self.story.note("worker leaves", lease.lease_id)
+        self.event_log.note("worker leaves", lease.lease_id)
         lease.spent = True
 
     def worker_ended(self, lease: Lease) -> None:
         """The worker of a lease has exited. Its last messages are read next; then the lease is lost."""
-        self.story.note("worker ended", lease.lease_id)
+        self.event_log.note("worker ended", lease.lease_id)
         lease.lost = True
 
     def lost(self, lease: Lease, cause: Cause, now: float, memory: tuple[int, float]) -> do.Instructions:
@@ -319,7 +319,7 @@ class LeasePool(Generic[AnyTask]):
         `memory`: how often a task is retried whose worker was killed because memory ran low (-1: without limit), and its first rest in
         seconds.
         """
-        self.story.note("lost", lease.lease_id, cause.kind)
+        self.event_log.note("lost", lease.lease_id, cause.kind)
         lease.lost = lease.over = True
         self.leases.pop(lease.lease_id, None)
         tasks = _taken_off(lease)
@@ -339,7 +339,7 @@ class LeasePool(Generic[AnyTask]):
         """The worker of a lease lives and has read no message of its link, whose pushed tasks have failed. Tasks pushed since, because they
         waited for one of these, go elsewhere.
         """
-        self.story.note("unread", lease.lease_id)
+        self.event_log.note("unread", lease.lease_id)
         lease.spent = False
         tasks = _taken_off(lease)
         out = self._return(lease)
@@ -482,7 +482,7 @@ class LeasePool(Generic[AnyTask]):
     def _return(self, lease: Lease) -> do.Instructions:
         if lease.over or lease.spent:
             return []
-        self.story.note("returned", lease.lease_id)
+        self.event_log.note("returned", lease.lease_id)
         lease.over = True
         del self.leases[lease.lease_id]
         return [do.Return(lease)]
@@ -542,29 +542,29 @@ class LeasePool(Generic[AnyTask]):
     # ------------------------------------------------------------------------------------ for tests and errors
     def validate(self) -> None:
         """Assert every invariant; walks the queue and every pipeline."""
-        story = self.story
-        assert len(self.requests) <= MOST_REQUESTS, story
+        event_log = self.event_log
+        assert len(self.requests) <= MOST_REQUESTS, event_log
         if self.full:
-            assert self.queue and len(self.requests) == MOST_REQUESTS, story
+            assert self.queue and len(self.requests) == MOST_REQUESTS, event_log
         if self.queue:
-            assert len(self.requests) >= min(len(self.queue), MOST_REQUESTS), story
+            assert len(self.requests) >= min(len(self.queue), MOST_REQUESTS), event_log
         queued = {task.task_id for task in self.queue}
-        assert len(queued) == len(self.queue), story
+        assert len(queued) == len(self.queue), event_log
         for lease_id, lease in self.leases.items():
             pipeline = list(lease.pipeline.values())
-            assert lease.lease_id == lease_id and not lease.over, story
-            assert all(task.lease is lease for task in pipeline), story
-            assert queued.isdisjoint(task.task_id for task in pipeline), story
-            assert len(pipeline) <= (1 if self.single or not self._timed else AHEAD_TASKS), story
-            assert all(task.retries for task in pipeline[1:]), story
+            assert lease.lease_id == lease_id and not lease.over, event_log
+            assert all(task.lease is lease for task in pipeline), event_log
+            assert queued.isdisjoint(task.task_id for task in pipeline), event_log
+            assert len(pipeline) <= (1 if self.single or not self._timed else AHEAD_TASKS), event_log
+            assert all(task.retries for task in pipeline[1:]), event_log
             if self.full and lease.takes():
-                assert len(pipeline) >= self.depth() or not self.queue[0].retries, story
+                assert len(pipeline) >= self.depth() or not self.queue[0].retries, event_log
             if not pipeline:
-                assert not lease.recalled or lease.spent, story
-                assert lease.wanted or lease.spent or self._idle_watched, story
-                assert not (self.queue and lease.takes()), story
+                assert not lease.recalled or lease.spent, event_log
+                assert lease.wanted or lease.spent or self._idle_watched, event_log
+                assert not (self.queue and lease.takes()), event_log
             if len(pipeline) > 1 and not lease.lost:
-                assert self._pipelines_watched, story
+                assert self._pipelines_watched, event_log
 
 
 def _taken_off(lease: Lease) -> list[Any]:

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mray._common.story import Story
+from mray._common.event_log import EventLog
 from mray._decide.caller import caller_instructions as do
 from mray._decide.caller.call_records import CANCELLED
 
@@ -38,7 +38,7 @@ class Stream:
     The reader's thread takes from the left of `items` and counts in ``state[TAKEN]``, without a lock.
     """
 
-    __slots__ = ("call", "gathers", "items", "link", "promises", "state", "story", "told", "told_from")
+    __slots__ = ("call", "event_log", "gathers", "items", "link", "promises", "state", "told", "told_from")
 
     def __init__(self, call: PendingCall, task_id: bytes, window: int = 0, per_yield: int = 1, together: int = 0) -> None:
         #: The call until it is answered or has failed, then None.
@@ -57,7 +57,7 @@ class Stream:
         self.told = 0
         #: Whether all items are gathered into one value at the end.
         self.gathers = False
-        self.story = Story("the stream of task", task_id)
+        self.event_log = EventLog("the stream of task", task_id)
 
     # ------------------------------------------------------------------------------------ questions
     def flows(self, link: Link, first: int) -> bool:
@@ -72,7 +72,7 @@ class Stream:
         first.
         """
         if self.state[ARRIVED]:
-            self.story.note("sent again at", *self.state[:DROPPED])
+            self.event_log.note("sent again at", *self.state[:DROPPED])
         self.link = None
         self.told = 0
 
@@ -81,9 +81,9 @@ class Stream:
         state = self.state
         number = state[ARRIVED]
         if self.call is None or first > number:
-            raise self.story.invalid(f"Item {first}", f"over after {number}" if self.call is None else f"at item {number}")
+            raise self.event_log.invalid(f"Item {first}", f"over after {number}" if self.call is None else f"at item {number}")
         if first < number:
-            self.story.note("items", first, "to", first + len(items), "came at", number)
+            self.event_log.note("items", first, "to", first + len(items), "came at", number)
         self.link = link
         known = number - first
         out: do.Instructions = [do.Discard(place, item) for place, item in enumerate(items[:known], first)]
@@ -116,7 +116,7 @@ class Stream:
     def ended(self) -> do.Instructions:
         """The call was answered, or has failed: no event follows."""
         if self.call is None:
-            raise self.story.invalid("The end", f"over after {self.state[ARRIVED]}")
+            raise self.event_log.invalid("The end", f"over after {self.state[ARRIVED]}")
         self.call = self.link = None
         promises, self.promises = self.promises, deque()
         out: do.Instructions = [do.FailPromised(promises)] if promises else []
@@ -150,14 +150,14 @@ class Stream:
     def promised(self, promises: Sequence[Any]) -> None:
         """Refs of items that have not arrived were returned."""
         if self.call is None:
-            raise self.story.invalid(f"A promise of {len(promises)} items", f"over after {self.state[ARRIVED]}")
+            raise self.event_log.invalid(f"A promise of {len(promises)} items", f"over after {self.state[ARRIVED]}")
         self.promises.extend(promises)
 
     def dropped(self) -> do.Instructions:
         """The reader has stopped: the call is not sent again, except to be cancelled."""
         if self.state[DROPPED]:
-            raise self.story.invalid("The end of the reader", "dropped")
-        self.story.note("dropped at", self.state[TAKEN], "of", self.state[ARRIVED])
+            raise self.event_log.invalid("The end of the reader", "dropped")
+        self.event_log.note("dropped at", self.state[TAKEN], "of", self.state[ARRIVED])
         self.state[DROPPED] = True
         self.items.clear()
         if self.call is None:
@@ -169,17 +169,17 @@ class Stream:
     # ------------------------------------------------------------------------------------ for tests and errors
     def validate(self) -> None:
         """Assert every invariant, while no item is being taken."""
-        state, story = self.state, self.story
-        assert self.told <= state[TAKEN] <= state[ARRIVED], story
-        assert self.told == 0 or self.told_from, story
+        state, event_log = self.state, self.event_log
+        assert self.told <= state[TAKEN] <= state[ARRIVED], event_log
+        assert self.told == 0 or self.told_from, event_log
         if state[DROPPED]:
-            assert not self.items, story
-            assert self.call is None or self.call.retries in (0, CANCELLED), story
+            assert not self.items, event_log
+            assert self.call is None or self.call.retries in (0, CANCELLED), event_log
         else:
-            assert len(self.items) == state[ARRIVED] - state[TAKEN], story
+            assert len(self.items) == state[ARRIVED] - state[TAKEN], event_log
         if self.call is None:
-            assert not self.promises, story
-            assert self.link is None, story
+            assert not self.promises, event_log
+            assert self.link is None, event_log
         if self.link is not None and self.told_from:
             waits = state[ARRIVED] - self.told >= self.told_from
-            assert state[DROPPED] or not waits or self.told == state[TAKEN], story
+            assert state[DROPPED] or not waits or self.told == state[TAKEN], event_log

@@ -6,7 +6,7 @@ randomness here, so every decision is tested without a process.
 ::
 
     events ──▶ Scheduler ──▶ instructions
-               ├── DemandQueue    tenants that wait for resources, one queue per scheduling class
+               ├── DemandQueue    claimants that wait for resources, one queue per scheduling class
                ├── ResourcePool   the machine's resources and their holders, GPU by GPU
                ├── Groups         placement groups: reserved resources, a pool for each bundle
                ├── CpuLoads       how many workers are pinned to each CPU
@@ -14,7 +14,7 @@ randomness here, so every decision is tested without a process.
                ├── LifetimeRoots  drivers and detached actors, and the processes that end with them
                └── Actors         names, handles, owners, restarts, causes of death
 
-A *tenant* holds resources and a worker: a lease (a client pushes tasks through it) or an actor. It waits for resources, then for a
+A *claimant* holds resources and a worker: a lease (a client pushes tasks through it) or an actor. It waits for resources, then for a
 worker, then lives until it is returned or its worker dies.
 
 ====================  ====================================================================================================
@@ -23,9 +23,9 @@ instruction           an output, in the imperative: send a message, start or kil
 record                the state of a member, worker, lease, actor or group
 demand                the resources, environment and placement that a request asks for
 scheduling class      interchangeable demands, which wait in one queue
-holding               the resources that one tenant has taken
+holding               the resources that one claimant has taken
 lifetime root         the driver or detached actor that a process works for, and with which it ends
-bundle                resources of a placement group that its tenants draw from
+bundle                resources of a placement group that its claimants draw from
 dead record           a record that is retained for listings; a tombstone retains only the cause
 ====================  ====================================================================================================
 

@@ -1,6 +1,6 @@
 """CPU and GPU topology: which CPUs a worker is pinned to, and how far GPUs are apart.
 
-``cpu_affinity="auto"`` takes all CPUs near the tenant's GPUs. Without a GPU it takes as many CPUs as the tenant holds, at least one,
+``cpu_affinity="auto"`` takes all CPUs near the claimant's GPUs. Without a GPU it takes as many CPUs as the claimant holds, at least one,
 with the fewest pinned workers, in one NUMA node if one is large enough. A list is taken as it is. Memory follows, since the kernel
 allocates a page near the CPU that touches it first.
 """
@@ -56,7 +56,7 @@ class CpuLoads:
         return self._topology
 
     def take(self, wanted: str | Iterable[int], gpus: Sequence[GpuId], units: int) -> tuple[int, ...]:
-        """Reserve CPUs for a tenant with these GPUs and units of CPU, until `give`."""
+        """Reserve CPUs for a claimant with these GPUs and units of CPU, until `give`."""
         cpus = self._automatic(gpus, max(1, -(-units // UNIT))) if wanted == AUTO else tuple(int(cpu) for cpu in wanted)
         for cpu in cpus:
             self.loads.add(cpu)
@@ -80,6 +80,6 @@ class CpuLoads:
         return sum(self.loads.get(cpu, 0) for cpu in cpus)
 
     def give(self, cpus: Sequence[int]) -> None:
-        """Release a tenant's CPUs."""
+        """Release a claimant's CPUs."""
         for cpu in cpus:
             self.loads.remove(cpu)

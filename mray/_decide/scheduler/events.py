@@ -122,9 +122,9 @@ class WatchExpired(Record):
 
 
 class PlaceExpired(Record):
-    """A fail-fast tenant (a lease's number, an actor's id) has waited long enough for idle leases to come back."""
+    """A fail-fast claimant (a lease's number, an actor's id) has waited long enough for idle leases to come back."""
 
-    tenant: int | bytes
+    claimant: int | bytes
 
 
 class ActorRested(Record):

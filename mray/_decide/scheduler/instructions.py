@@ -38,9 +38,9 @@ class RemoveObjects(Record):
 
 
 class AwaitPlace(Record):
-    """Report `PlaceExpired` for this tenant (a lease's number, an actor's id) a little later: idle leases may be coming back."""
+    """Report `PlaceExpired` for this claimant (a lease's number, an actor's id) a little later: idle leases may be coming back."""
 
-    tenant: int | bytes
+    claimant: int | bytes
 
 
 class AwaitRest(Record):

@@ -61,7 +61,7 @@ def suspects(
     """
     found = []
     for worker in workers:
-        tenant = worker.tenant
+        claimant = worker.claimant
         if worker.state == IDLE:
             member = members[worker.process]
             if member.owned or is_lending(worker.process):
@@ -71,11 +71,11 @@ def suspects(
             else:
                 cost, label = IDLE_WORKER, "an idle worker"
             began = 0
-        elif worker.state == BUSY and isinstance(tenant, GrantedLease):
-            cost, label, began = TASK_AGAIN if tenant.retriable else TASK, tenant.label, tenant.began
-        elif worker.state == BUSY and isinstance(tenant, ActorRecord) and tenant.state != DEAD:
-            again = tenant.restarts_left and not tenant.leaving
-            cost, label, began = ACTOR_AGAIN if again else ACTOR, tenant.label, tenant.began
+        elif worker.state == BUSY and isinstance(claimant, GrantedLease):
+            cost, label, began = TASK_AGAIN if claimant.retriable else TASK, claimant.label, claimant.began
+        elif worker.state == BUSY and isinstance(claimant, ActorRecord) and claimant.state != DEAD:
+            again = claimant.restarts_left and not claimant.leaving
+            cost, label, began = ACTOR_AGAIN if again else ACTOR, claimant.label, claimant.began
         else:
             continue
         found.append(Suspect(worker.process, worker.pid, label, cost, began, held(worker.pid)))

@@ -3,14 +3,14 @@
     pending ──resources free──▶ created ──removed, or its creator died──▶ removed
        └──────────────────────────────────────────────────────────────────▲
 
-A group waits for resources in the queue of demands like any tenant. Once created, each bundle is a pool (`BundlePool`) cut out of the
-machine's, and tenants that name the group draw from it under the same rules. A bundle returns to the machine when the group is removed
+A group waits for resources in the queue of demands like any claimant. Once created, each bundle is a pool (`BundlePool`) cut out of the
+machine's, and claimants that name the group draw from it under the same rules. A bundle returns to the machine when the group is removed
 and the last process that drew from it is dead, so that no GPU is granted while another process still has memory on it.
 
 One machine satisfies PACK, SPREAD and STRICT_PACK alike. A group that it can never satisfy stays pending as on Ray, where a node might
 join; its waiters are notified immediately that it cannot be created.
 
-All tenants of one group wait under one name, its scope: whatever is released inside of the group wakes them.
+All claimants of one group wait under one name, its scope: whatever is released inside of the group wakes them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from mray._common.history import History
 from mray._common.messages import ANSWER, CAUSE_GROUP, GROUP_REMOVED
 from mray._decide.scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, FREE_LEASES
-from mray._decide.scheduler.records import ActorRecord, GrantedLease, Member, Tenant
+from mray._decide.scheduler.records import ActorRecord, Claimant, GrantedLease, Member
 from mray._decide.scheduler.resources import (
     FREE,
     GPU,
@@ -55,7 +55,7 @@ class BundlePool(ResourcePool):
         #: Resources that the machine has reserved for it.
         self.reserved = reserved
         self.scope = scope
-        #: The number of tenants that draw from it.
+        #: The number of claimants that draw from it.
         self.users = 0
         self._closing = False
 
@@ -83,7 +83,7 @@ class BundlePool(ResourcePool):
 
 
 class BundleSite:
-    """One bundle of a group, or (index -1) any: the pool that tenants draw from."""
+    """One bundle of a group, or (index -1) any: the pool that claimants draw from."""
 
     __slots__ = ("group", "index", "key", "scope")
 
@@ -93,21 +93,21 @@ class BundleSite:
         self.key = (group.id, index)
         self.scope = group.scope
 
-    def lacking(self, tenant: Tenant) -> str | None:
+    def lacking(self, claimant: Claimant) -> str | None:
         """The group's scope when no bundle has room now, or the group is not created yet."""
-        return self.scope if self._open_to(tenant) is None else None
+        return self.scope if self._open_to(claimant) is None else None
 
-    def take(self, tenant: Tenant) -> Holding:
-        """Take what the tenant holds from the first bundle with room."""
-        pool = self._open_to(tenant)
+    def take(self, claimant: Claimant) -> Holding:
+        """Take what the claimant holds from the first bundle with room."""
+        pool = self._open_to(claimant)
         assert pool is not None
-        return pool.take(tenant.amounts)
+        return pool.take(claimant.amounts)
 
-    def _open_to(self, tenant: Tenant) -> BundlePool | None:
-        """The first bundle that has what the tenant needs and has free what it holds."""
+    def _open_to(self, claimant: Claimant) -> BundlePool | None:
+        """The first bundle that has what the claimant needs and has free what it holds."""
         pools = self.group.pools
         for pool in pools if self.index < 0 else pools[self.index : self.index + 1]:
-            if pool.has(tenant.needs) and pool.lacking(tenant.needs_free) is None:
+            if pool.has(claimant.needs) and pool.lacking(claimant.needs_free) is None:
                 return pool
         return None
 
@@ -143,7 +143,7 @@ class _Reservation:
         self.key = group.id
         self.scope = ""
 
-    def lacking(self, _tenant: Tenant) -> str | None:
+    def lacking(self, _claimant: Claimant) -> str | None:
         outcome = self._machine.try_take_all(self._group.bundles)
         if isinstance(outcome, str):
             return outcome
@@ -154,7 +154,7 @@ class _Reservation:
     def shortage(self, _amounts: Amounts) -> str | None:
         return self._group.impossible
 
-    def take(self, _tenant: Tenant) -> Holding:
+    def take(self, _claimant: Claimant) -> Holding:
         """Cut the bundles out of the machine. Returns an empty holding that stands for them."""
         outcome = self._machine.try_take_all(self._group.bundles)
         assert isinstance(outcome, list)
@@ -162,7 +162,7 @@ class _Reservation:
         return Holding(self._machine, {}, {})
 
 
-class GroupRecord(Tenant):
+class GroupRecord(Claimant):
     """One placement group."""
 
     def __init__(self, group_id: bytes, spec: dict[str, Any], owner: str, actor: bytes | None, machine: ResourcePool) -> None:
@@ -193,7 +193,7 @@ class GroupRecord(Tenant):
 
     @property
     def scope(self) -> str:
-        """The name under which its tenants wait."""
+        """The name under which its claimants wait."""
         return f"group {self.id.hex()}"
 
 
@@ -204,11 +204,11 @@ class PlacementContext(Protocol):
     members: dict[str, Member]
 
     def tell(self, process: str, message: tuple[Any, ...]) -> None: ...
-    def enqueue(self, tenant: Tenant) -> None: ...
-    def withdraw(self, tenant: Tenant) -> None: ...
-    def evict(self, tenant: Tenant, kind: str, text: str) -> None: ...
+    def enqueue(self, claimant: Claimant) -> None: ...
+    def withdraw(self, claimant: Claimant) -> None: ...
+    def evict(self, claimant: Claimant, kind: str, text: str) -> None: ...
     def given_back(self, names: tuple[str, ...]) -> None: ...
-    def tenants(self) -> list[Tenant]: ...
+    def claimants(self) -> list[Claimant]: ...
     def root_of(self, process: str) -> tuple[str, bytes | None]: ...
 
 
@@ -283,7 +283,7 @@ class Groups:
         group.waiting.clear()
 
     def remove(self, group_id: bytes) -> None:
-        """Remove a group: its tenants are ended, its bundles return as they become empty."""
+        """Remove a group: its claimants are ended, its bundles return as they become empty."""
         group = self.records.pop(group_id, None)
         if group is None:
             return
@@ -296,16 +296,16 @@ class Groups:
             del self._names[group.namespace, group.name]
         self._removed[group_id] = group
         self._answer(group, False, f"{GROUP_REMOVED}: {group_id.hex()}")
-        for tenant in context.tenants():
-            if isinstance(tenant.site, BundleSite) and tenant.site.group is group:
-                who = "The actor is dead because" if isinstance(tenant, ActorRecord) else f"{tenant.label}:"
-                context.evict(tenant, CAUSE_GROUP, f"{who} its {GROUP_REMOVED}, {group_id.hex()}.")
+        for claimant in context.claimants():
+            if isinstance(claimant.site, BundleSite) and claimant.site.group is group:
+                who = "The actor is dead because" if isinstance(claimant, ActorRecord) else f"{claimant.label}:"
+                context.evict(claimant, CAUSE_GROUP, f"{who} its {GROUP_REMOVED}, {group_id.hex()}.")
         for pool in group.pools:
             context.given_back(pool.close())
         self._bury_empty()
 
     def _bury_empty(self) -> None:
-        """Reduce removed groups without tenants to rows for listings."""
+        """Reduce removed groups without claimants to rows for listings."""
         for group in [group for group in self._removed.values() if not any(pool.users for pool in group.pools)]:
             del self._removed[group.id]
             self._removed_rows[group.id] = self._describe(group)
@@ -377,10 +377,10 @@ class Groups:
         """Resources that the machine has reserved (for tests)."""
         return [pool.reserved for group in self.all() for pool in group.pools]
 
-    def validate(self, tenants: list[Tenant]) -> None:
+    def validate(self, claimants: list[Claimant]) -> None:
         for key, named in self._names.items():
             assert self.records.get(named.id) is named and key == (named.namespace, named.name), key
-        holdings = [tenant.holding for tenant in tenants if tenant.holding is not None]
+        holdings = [claimant.holding for claimant in claimants if claimant.holding is not None]
         for group in self.all():
             assert (group.state == REMOVED) == (group.id not in self.records), group.label
             assert (group.state == CREATED) <= bool(group.pools), group.label
@@ -404,6 +404,6 @@ def _named(pools: Iterator[tuple[Amounts, int, GroupRecord]]) -> dict[str, float
     return to_quantities(named)
 
 
-def belongs_to(tenant: Tenant) -> bytes | None:
-    """The id of the group that a tenant draws from."""
-    return tenant.site.group.id if isinstance(tenant, (GrantedLease, ActorRecord)) and isinstance(tenant.site, BundleSite) else None
+def belongs_to(claimant: Claimant) -> bytes | None:
+    """The id of the group that a claimant draws from."""
+    return claimant.site.group.id if isinstance(claimant, (GrantedLease, ActorRecord)) and isinstance(claimant.site, BundleSite) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-#: Failed starts in a row of workers of one environment before its waiting tenants are refused.
+#: Failed starts in a row of workers of one environment before its waiting claimants are refused.
 SPAWN_ATTEMPTS = 3
 #: Leases without resources that may run concurrently; the limit prevents a fork bomb.
 FREE_LEASES = 256

@@ -58,22 +58,22 @@ def environment_of(variables: dict[str, str] | None, default: Environment) -> En
 
 
 class LaunchSite(Protocol):
-    """A source of a tenant's resources other than the machine: see `mray._decide.scheduler.placement`."""
+    """A source of a claimant's resources other than the machine: see `mray._decide.scheduler.placement`."""
 
-    #: The key of interchangeable demands for it, and the name under which tenants wait for it.
+    #: The key of interchangeable demands for it, and the name under which claimants wait for it.
     key: Any
     scope: str
 
-    def lacking(self, tenant: Tenant) -> str | None: ...
+    def lacking(self, claimant: Claimant) -> str | None: ...
     def shortage(self, amounts: Amounts) -> str | None: ...
-    def take(self, tenant: Tenant) -> Holding: ...
+    def take(self, claimant: Claimant) -> Holding: ...
 
 
-class Tenant:
+class Claimant:
     """A holder of resources and a worker: a `GrantedLease` or an `ActorRecord`.
 
-    Invariant: a tenant that is not `over` is in exactly one of: the demand queue (no holding), the queue for a worker (holding, no
-    worker), a worker's `tenant` (holding and worker); an actor that is only announced, or that rests, is in none.
+    Invariant: a claimant that is not `over` is in exactly one of: the demand queue (no holding), the queue for a worker (holding, no
+    worker), a worker's `claimant` (holding and worker); an actor that is only announced, or that rests, is in none.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Tenant:
         label: str,
         site: LaunchSite | None = None,
         affinity: Any = None,
-        hasty: bool = False,
+        fail_fast: bool = False,
     ) -> None:
         #: Held while it lives.
         self.amounts = amounts
@@ -98,13 +98,13 @@ class Tenant:
         self.affinity = tuple(affinity) if isinstance(affinity, list) else affinity
         self.cpus: tuple[int, ...] = ()
         #: Refused when its resources are not free, instead of queued.
-        self.hasty = hasty
-        #: Its scheduling class: tenants with equal keys are interchangeable.
+        self.fail_fast = fail_fast
+        #: Its scheduling class: claimants with equal keys are interchangeable.
         self.key: ClassKey = (
             tuple(sorted(amounts.items())),
             tuple(sorted(placement.items())),
             environment,
-            (site.key if site is not None else None, self.affinity, hasty),
+            (site.key if site is not None else None, self.affinity, fail_fast),
         )
         self.holding: Holding | None = None
         self.worker: WorkerRecord | None = None
@@ -119,8 +119,8 @@ class Tenant:
 
     @property
     def needs_free(self) -> Amounts:
-        """The resources that must be free when it is placed: those it will hold; for a fail-fast tenant, all that must exist."""
-        return self.needs if self.hasty else self.amounts
+        """The resources that must be free when it is placed: those it will hold; for a fail-fast claimant, all that must exist."""
+        return self.needs if self.fail_fast else self.amounts
 
     @property
     def sources(self) -> Iterable[str]:
@@ -133,7 +133,7 @@ class Tenant:
         return ""
 
 
-class GrantedLease(Tenant):
+class GrantedLease(Claimant):
     """The right of a client to push tasks into one worker."""
 
     def __init__(
@@ -143,7 +143,7 @@ class GrantedLease(Tenant):
         amounts = to_amounts(demand["resources"]) or {FREE: UNIT}
         environment = stamped(environment_of(demand.get("env"), default), client.root)
         label = str(demand.get("label", "a task"))
-        super().__init__(amounts, amounts, environment, label, site, demand.get("affinity"), bool(demand.get("hasty")))
+        super().__init__(amounts, amounts, environment, label, site, demand.get("affinity"), bool(demand.get("fail_fast")))
         self.id = number
         self.client = client
         self.request = request
@@ -154,7 +154,7 @@ class GrantedLease(Tenant):
         return self.client.process
 
 
-class ActorRecord(Tenant):
+class ActorRecord(Claimant):
     """One actor over all its incarnations."""
 
     def __init__(
@@ -169,7 +169,7 @@ class ActorRecord(Tenant):
             str(spec.get("label", "an actor")),
             site,
             spec.get("affinity"),
-            bool(spec.get("hasty")),
+            bool(spec.get("fail_fast")),
         )
         self.id = actor
         self.owner = owner
@@ -198,7 +198,7 @@ class ActorRecord(Tenant):
 class WorkerRecord:
     """One worker process."""
 
-    __slots__ = ("environment", "gpus", "intended", "may_restart", "pid", "process", "state", "tenant")
+    __slots__ = ("claimant", "environment", "gpus", "intended", "may_restart", "pid", "process", "state")
 
     def __init__(self, process: str, environment: Environment) -> None:
         self.process = process
@@ -207,7 +207,7 @@ class WorkerRecord:
         self.state = STARTING
         #: GPUs of the work it has done: None before any, ``()`` for none; `SHARED` at the end. A worker is only reused for the same.
         self.gpus: tuple[int | str, ...] | None = None
-        self.tenant: Tenant | None = None
+        self.claimant: Claimant | None = None
         #: Why its death was ordered or announced: (kind, text).
         self.intended: tuple[str, str] | None = None
         #: Whether an actor in it may be restarted although its death was ordered.

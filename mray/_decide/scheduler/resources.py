@@ -1,7 +1,7 @@
 """The machine's resources and their holders, in fixed-point numbers.
 
 Quantities are whole numbers of 1/10000. GPUs are counted per device: a fraction goes to the fullest device with room, a whole number
-takes whole devices, and no device is shared beyond 1.0. Where there is a choice, devices taken together (by one tenant, or by the
+takes whole devices, and no device is shared beyond 1.0. Where there is a choice, devices taken together (by one claimant, or by the
 bundles of a placement group) are as close to each other as the topology allows.
 """
 
@@ -18,7 +18,7 @@ CPU = "CPU"
 GPU = "GPU"
 #: mray's own resource: a lease without resources holds one of it, which bounds their number.
 FREE = "_free_lease"
-#: Resources that a blocked tenant returns while it waits.
+#: Resources that a blocked claimant returns while it waits.
 LENDABLE = (CPU, FREE)
 
 #: Resource name to units; entries are positive.
@@ -50,7 +50,7 @@ def describe(amounts: Mapping[str, int]) -> str:
 
 
 class Holding:
-    """The resources that one tenant has taken."""
+    """The resources that one claimant has taken."""
 
     __slots__ = ("amounts", "devices", "lent", "pool")
 
@@ -60,7 +60,7 @@ class Holding:
         self.amounts = amounts
         #: By kind (`GPU`, another accelerator): index and units of each device.
         self.devices = devices
-        #: Whether the CPUs are returned while the tenant is blocked.
+        #: Whether the CPUs are returned while the claimant is blocked.
         self.lent = False
 
 
@@ -104,7 +104,7 @@ class ResourcePool:
 
     def _fill(self, total: Amounts, devices: dict[str, DeviceAmounts]) -> None:
         self.total = total
-        #: Invariant: 0 <= free <= total, except that CPUs fall below zero when a blocked tenant resumes.
+        #: Invariant: 0 <= free <= total, except that CPUs fall below zero when a blocked claimant resumes.
         self.free = dict(total)
         #: By kind, GPUs first.
         self.devices = devices
@@ -216,7 +216,7 @@ class ResourcePool:
         return [taken[index] for index in range(len(wanted))]
 
     def give(self, holding: Holding) -> tuple[str, ...]:
-        """Return everything. Returns the names under which tenants wait for it."""
+        """Return everything. Returns the names under which claimants wait for it."""
         names = tuple(holding.amounts)
         free = self.free
         for name, units in holding.amounts.items():
@@ -231,7 +231,7 @@ class ResourcePool:
         return names
 
     def lend(self, holding: Holding) -> tuple[str, ...]:
-        """The holder is blocked: others may use its CPUs. Returns the names under which tenants wait for them."""
+        """The holder is blocked: others may use its CPUs. Returns the names under which claimants wait for them."""
         if holding.lent:
             return ()
         names = tuple(name for name in LENDABLE if name in holding.amounts)
@@ -241,7 +241,7 @@ class ResourcePool:
         return names
 
     def take_back(self, holding: Holding) -> None:
-        """The holder resumes; free CPUs may fall below zero until another tenant ends."""
+        """The holder resumes; free CPUs may fall below zero until another claimant ends."""
         if holding.lent:
             holding.lent = False
             for name in LENDABLE:

@@ -2,7 +2,7 @@
 
 `Scheduler.handle` applies one event to the records and returns the instructions that follow. Nothing else changes the records.
 
-The life of a tenant (see `mray._decide.scheduler.records.Tenant`)::
+The life of a claimant (see `mray._decide.scheduler.records.Claimant`)::
 
     enqueue ──resources free──▶ _seat ──idle worker──────────────────▶ _assign ──returned, worker dead──▶ _vacate
                                   └─ none: SpawnWorker, wait, joined ──▶
@@ -15,6 +15,7 @@ from typing import Any
 
 from mray._common.accelerator_kinds import named_gpus
 from mray._common.causes import Cause
+from mray._common.event_log import EventLog
 from mray._common.messages import (
     ACTOR_START,
     ANSWER,
@@ -30,10 +31,10 @@ from mray._common.messages import (
     NO_PROCESS,
     WORKER_GONE,
 )
-from mray._common.story import Story
 from mray._decide.scheduler import events
 from mray._decide.scheduler.actors import Actors
 from mray._decide.scheduler.affinity import CpuLoads, Topology
+from mray._decide.scheduler.claimant_queue import DemandQueue
 from mray._decide.scheduler.instructions import AwaitPlace, Instruction, KillWorker, SpawnWorker, Tell
 from mray._decide.scheduler.lifetime_roots import LifetimeRoots
 from mray._decide.scheduler.placement import GroupRecord, Groups
@@ -45,15 +46,14 @@ from mray._decide.scheduler.records import (
     SHARED,
     STARTING,
     ActorRecord,
+    Claimant,
     GrantedLease,
     Member,
-    Tenant,
     WorkerRecord,
     environment_of,
 )
 from mray._decide.scheduler.resources import CPU, FREE, GPU, UNIT, GpuId, Holding, ResourcePool, describe, to_quantities
 from mray._decide.scheduler.root_names import Environment, job_of, root_of, stamped
-from mray._decide.scheduler.tenant_queue import DemandQueue
 from mray._decide.scheduler.workers import WorkerPool
 
 #: The cause of what `Scheduler._driver_reset` ends.
@@ -95,7 +95,7 @@ class Scheduler:
         self._recallable: dict[str, dict[int, GrantedLease]] = {}
         self._cpus = resources.get(CPU, 0)
         self._out: list[Instruction] = []
-        self.story = Story("the scheduler")
+        self.event_log = EventLog("the scheduler")
         self._place_needed = False
         self._dispatch: dict[type[events.Event], Callable[[Any], None]] = {
             events.MemberJoined: self._member_joined,
@@ -130,7 +130,7 @@ class Scheduler:
     def handle(self, event: events.Event) -> list[Instruction]:
         """Apply an event; return instructions, in order."""
         out = self._out = []
-        self.story.note(event)
+        self.event_log.note(event)
         self._dispatch[type(event)](event)
         if self._place_needed:
             self._place()
@@ -183,14 +183,14 @@ class Scheduler:
             self.roots.end(member.root, at_once=True)
 
     def _worker_died(self, worker: WorkerRecord, cause: Cause) -> None:
-        tenant = worker.tenant
+        claimant = worker.claimant
         hopeless = self.workers.died(worker, for_good=cause.kind == CAUSE_REFUSED)
-        if tenant is not None:
-            self._vacate(tenant)
-            if isinstance(tenant, GrantedLease):
-                self._forget(tenant)
-            elif isinstance(tenant, ActorRecord):
-                self.actors.worker_died(tenant, cause, worker.may_restart)
+        if claimant is not None:
+            self._vacate(claimant)
+            if isinstance(claimant, GrantedLease):
+                self._forget(claimant)
+            elif isinstance(claimant, ActorRecord):
+                self.actors.worker_died(claimant, cause, worker.may_restart)
         if hopeless:
             self._refuse_waiting(worker.environment, cause)
         self._start_missing(worker.environment)
@@ -206,12 +206,12 @@ class Scheduler:
             text = f"{NO_PROCESS}: {cause.text}"
         if cause.payload:
             text += f".{cause.last_output()}"
-        for tenant in self.workers.give_up(environment):
-            self._vacate(tenant)
-            if isinstance(tenant, GrantedLease):
-                self._refuse(tenant, f"{tenant.label}: {text}")
-            elif isinstance(tenant, ActorRecord):
-                self.actors.bury(tenant, Cause(CAUSE_REFUSED, f"{tenant.label}: {text}", cause.pid, cause.status))
+        for claimant in self.workers.give_up(environment):
+            self._vacate(claimant)
+            if isinstance(claimant, GrantedLease):
+                self._refuse(claimant, f"{claimant.label}: {text}")
+            elif isinstance(claimant, ActorRecord):
+                self.actors.bury(claimant, Cause(CAUSE_REFUSED, f"{claimant.label}: {text}", cause.pid, cause.status))
 
     def _worker_left(self, event: events.WorkerLeft) -> None:
         """A worker exits on purpose: its CPUs are free immediately, the rest once it is dead or its lease returned."""
@@ -221,14 +221,14 @@ class Scheduler:
         worker.intended = worker.intended or (event.kind, event.text)
         self.workers.withdraw(worker)
         worker.state = LEAVING
-        tenant = worker.tenant
-        if tenant is not None and tenant.holding is not None:
-            self.given_back(tenant.holding.pool.lend(tenant.holding))
-        # It may stay until other processes release what it owns; no tenant is to wait for it.
-        if isinstance(tenant, GrantedLease):
-            self._recall(tenant)
-        elif isinstance(tenant, ActorRecord):
-            self.actors.left(tenant, *worker.intended)
+        claimant = worker.claimant
+        if claimant is not None and claimant.holding is not None:
+            self.given_back(claimant.holding.pool.lend(claimant.holding))
+        # It may stay until other processes release what it owns; no claimant is to wait for it.
+        if isinstance(claimant, GrantedLease):
+            self._recall(claimant)
+        elif isinstance(claimant, ActorRecord):
+            self.actors.left(claimant, *worker.intended)
 
     def _memory_ran_low(self, event: events.MemoryRanLow) -> None:
         for process in event.processes:
@@ -237,8 +237,8 @@ class Scheduler:
                 continue
             # An actor that was asked to leave has not left for that reason.
             worker.intended = None
-            if worker.tenant is not None:
-                self.kill(worker.tenant, CAUSE_MEMORY, event.text, may_restart=True)
+            if worker.claimant is not None:
+                self.kill(worker.claimant, CAUSE_MEMORY, event.text, may_restart=True)
             else:
                 self.end_worker(worker, CAUSE_MEMORY, event.text)
 
@@ -361,8 +361,8 @@ class Scheduler:
 
     def _task_blocked(self, event: events.TaskBlocked) -> None:
         worker = self.workers.workers.get(event.process)
-        if worker is not None and worker.state == LEAVING and isinstance(worker.tenant, GrantedLease):
-            self._end_lease(worker.tenant)  # it is done, and stays while others need what it owns
+        if worker is not None and worker.state == LEAVING and isinstance(worker.claimant, GrantedLease):
+            self._end_lease(worker.claimant)  # it is done, and stays while others need what it owns
             return
         holding = self._lease_holding(event.process)
         if holding is not None:
@@ -376,9 +376,9 @@ class Scheduler:
     def _lease_holding(self, process: str) -> Holding | None:
         """The resources of the task in this worker; actors retain theirs while they wait."""
         worker = self.workers.workers.get(process)
-        if worker is None or worker.state == LEAVING or not isinstance(worker.tenant, GrantedLease):
+        if worker is None or worker.state == LEAVING or not isinstance(worker.claimant, GrantedLease):
             return None
-        return worker.tenant.holding
+        return worker.claimant.holding
 
     # ------------------------------------------------------------------------------------ actors
     def _actor_killed(self, event: events.ActorKilled) -> None:
@@ -391,7 +391,7 @@ class Scheduler:
         self.groups.remove(event.group)
         self.tell(event.process, (ANSWER, event.request, True, None))
 
-    def tenants(self) -> list[Tenant]:
+    def claimants(self) -> list[Claimant]:
         """All leases and actors that are not over."""
         return [*self.leases.values(), *self.actors.records.values()]
 
@@ -403,10 +403,10 @@ class Scheduler:
             worker = self.workers.workers.get(process)
             if worker is None:
                 return process, None
-            if isinstance(worker.tenant, ActorRecord):
-                return process, worker.tenant.id
-            if isinstance(worker.tenant, GrantedLease):
-                process = worker.tenant.client.process
+            if isinstance(worker.claimant, ActorRecord):
+                return process, worker.claimant.id
+            if isinstance(worker.claimant, GrantedLease):
+                process = worker.claimant.client.process
         # The task behind this request is over: its worker is idle, or now works for another member.
         root = self.members[process].root
         _job, _slash, actor = root.partition("/")
@@ -415,15 +415,15 @@ class Scheduler:
         drivers = (name for name, member in self.members.items() if member.root == root and name not in self.workers.workers)
         return next(drivers, process), None
 
-    def evict(self, tenant: Tenant, kind: str, text: str) -> None:
-        """End a tenant, wherever it is."""
-        if isinstance(tenant, ActorRecord):
-            self.actors.evict(tenant, kind, text)
-        elif tenant.worker is not None:
-            self.kill(tenant, kind, text)
-        elif isinstance(tenant, GrantedLease):
-            self.withdraw(tenant)
-            self._refuse(tenant, text)
+    def evict(self, claimant: Claimant, kind: str, text: str) -> None:
+        """End a claimant, wherever it is."""
+        if isinstance(claimant, ActorRecord):
+            self.actors.evict(claimant, kind, text)
+        elif claimant.worker is not None:
+            self.kill(claimant, kind, text)
+        elif isinstance(claimant, GrantedLease):
+            self.withdraw(claimant)
+            self._refuse(claimant, text)
 
     # ------------------------------------------------------------------------------------ what actors and placement groups ask for
     def act(self, instruction: Instruction) -> None:
@@ -432,40 +432,40 @@ class Scheduler:
     def tell(self, process: str, message: tuple[Any, ...]) -> None:
         self._out.append(Tell(process, message))
 
-    def shortage(self, tenant: Tenant) -> str | None:
-        """Why this machine can never satisfy the tenant, or None."""
-        wanted = tenant.needs
-        if tenant.site is not None:
-            shortage = tenant.site.shortage(wanted)
-            return f"{tenant.label}: {shortage}" if shortage is not None else None
+    def shortage(self, claimant: Claimant) -> str | None:
+        """Why this machine can never satisfy the claimant, or None."""
+        wanted = claimant.needs
+        if claimant.site is not None:
+            shortage = claimant.site.shortage(wanted)
+            return f"{claimant.label}: {shortage}" if shortage is not None else None
         shortage = self.pool.shortage(wanted)
         if shortage is None:
             return None
         there = {name: units for name, units in self.pool.total.items() if name != FREE}
         reason = shortage if shortage.startswith("more") else f"this machine has {describe(there)} in all"
-        return f"{tenant.label} asks for {describe(wanted)}, which can never be given: {reason}"
+        return f"{claimant.label} asks for {describe(wanted)}, which can never be given: {reason}"
 
-    def enqueue(self, tenant: Tenant) -> None:
-        self.queue.push(tenant)
+    def enqueue(self, claimant: Claimant) -> None:
+        self.queue.push(claimant)
         self._place_needed = True
-        if tenant.hasty:
-            self._out.append(AwaitPlace(tenant.id if isinstance(tenant, (GrantedLease, ActorRecord)) else b""))
+        if claimant.fail_fast:
+            self._out.append(AwaitPlace(claimant.id if isinstance(claimant, (GrantedLease, ActorRecord)) else b""))
 
-    def withdraw(self, tenant: Tenant) -> None:
-        """Remove a tenant without a worker from the queue that it waits in."""
-        assert tenant.worker is None
-        if tenant.over:
+    def withdraw(self, claimant: Claimant) -> None:
+        """Remove a claimant without a worker from the queue that it waits in."""
+        assert claimant.worker is None
+        if claimant.over:
             return
-        tenant.over = True
-        if tenant.holding is None:
-            self.queue.drop(tenant)
+        claimant.over = True
+        if claimant.holding is None:
+            self.queue.drop(claimant)
         else:
-            self.workers.drop(tenant)
-            self._vacate(tenant)
+            self.workers.drop(claimant)
+            self._vacate(claimant)
 
-    def kill(self, tenant: Tenant, kind: str, text: str, *, may_restart: bool = False) -> None:
-        """End the tenant's worker; the tenant is notified when the worker is dead."""
-        worker = tenant.worker
+    def kill(self, claimant: Claimant, kind: str, text: str, *, may_restart: bool = False) -> None:
+        """End the claimant's worker; the claimant is notified when the worker is dead."""
+        worker = claimant.worker
         assert worker is not None
         if worker.intended is None or not may_restart:
             worker.intended = (kind, text)
@@ -484,24 +484,25 @@ class Scheduler:
 
     # ------------------------------------------------------------------------------------ placing
     def _place(self) -> None:
-        """Place waiting tenants on free resources, then recall leases for the rest."""
-        while (tenant := self.queue.next(self.pool)) is not None:
-            tenant.holding = self.pool.take(tenant.amounts, self._companions(tenant)) if tenant.site is None else tenant.site.take(tenant)
-            if isinstance(tenant, GroupRecord):
-                self.groups.created(tenant)
+        """Place waiting claimants on free resources, then recall leases for the rest."""
+        while (claimant := self.queue.next(self.pool)) is not None:
+            site = claimant.site
+            claimant.holding = self.pool.take(claimant.amounts, self._companions(claimant)) if site is None else site.take(claimant)
+            if isinstance(claimant, GroupRecord):
+                self.groups.created(claimant)
             else:
-                self._seat(tenant)
+                self._seat(claimant)
         for name in [name for name in self.queue.lacked() if name in self._recallable]:
             for lease in list(self._recallable.get(name, {}).values()):
                 if self.queue.others_want(name, lease):
                     self._recall(lease)
         self._place_needed = False
 
-    def _companions(self, tenant: Tenant) -> list[int]:
+    def _companions(self, claimant: Claimant) -> list[int]:
         """The GPUs of actors of the same job, with which a new actor will likely communicate."""
-        if not isinstance(tenant, ActorRecord) or not tenant.amounts.get(GPU):
+        if not isinstance(claimant, ActorRecord) or not claimant.amounts.get(GPU):
             return []
-        job = job_of(tenant.root)
+        job = job_of(claimant.root)
         return [
             index
             for actor in self.actors.records.values()
@@ -510,35 +511,35 @@ class Scheduler:
         ]
 
     def _place_expired(self, event: events.PlaceExpired) -> None:
-        """Refuse a fail-fast tenant that still waits."""
-        known = self.leases if isinstance(event.tenant, int) else self.actors.records
-        tenant: Tenant | None = known.get(event.tenant)  # type: ignore[arg-type]
-        if tenant is None or tenant.over or tenant.holding is not None or tenant.worker is not None:
+        """Refuse a fail-fast claimant that still waits."""
+        known = self.leases if isinstance(event.claimant, int) else self.actors.records
+        claimant: Claimant | None = known.get(event.claimant)  # type: ignore[arg-type]
+        if claimant is None or claimant.over or claimant.holding is not None or claimant.worker is not None:
             return
-        lacking = self.pool.lacking(tenant.needs_free) or ""
-        there = f"it asks for {describe(tenant.needs_free)}, and of {lacking!r} only {self.pool.available().get(lacking, 0)} is free"
-        self.evict(tenant, CAUSE_REFUSED, f"{tenant.label}: {_FULL}: {there}.")
+        lacking = self.pool.lacking(claimant.needs_free) or ""
+        there = f"it asks for {describe(claimant.needs_free)}, and of {lacking!r} only {self.pool.available().get(lacking, 0)} is free"
+        self.evict(claimant, CAUSE_REFUSED, f"{claimant.label}: {_FULL}: {there}.")
 
-    def _seat(self, tenant: Tenant) -> None:
-        """Find a worker for a tenant that has its resources."""
-        worker = self.workers.take(tenant, self._sees(tenant), self._suits)
+    def _seat(self, claimant: Claimant) -> None:
+        """Find a worker for a claimant that has its resources."""
+        worker = self.workers.take(claimant, self._sees(claimant), self._suits)
         if worker is not None:
-            self._assign(worker, tenant)
+            self._assign(worker, claimant)
             return
-        for rival in self.workers.rivals(self._gpus_of(tenant)):
+        for rival in self.workers.rivals(self._gpus_of(claimant)):
             self._dismiss(rival)
-        self.workers.wait(tenant)
-        self._start_missing(tenant.environment)
+        self.workers.wait(claimant)
+        self._start_missing(claimant.environment)
 
-    def _gpus_of(self, tenant: Tenant) -> tuple[GpuId, ...]:
-        assert tenant.holding is not None
-        return tenant.holding.pool.ids_of(tenant.holding)
+    def _gpus_of(self, claimant: Claimant) -> tuple[GpuId, ...]:
+        assert claimant.holding is not None
+        return claimant.holding.pool.ids_of(claimant.holding)
 
-    def _sees(self, tenant: Tenant) -> tuple[GpuId, ...]:
+    def _sees(self, claimant: Claimant) -> tuple[GpuId, ...]:
         """The GPUs of its worker, as in `WorkerRecord.gpus`."""
-        assert tenant.holding is not None
-        has_part = self._mps and any(units < UNIT for _index, units in tenant.holding.devices.get(GPU, ()))
-        return (*self._gpus_of(tenant), SHARED) if has_part else self._gpus_of(tenant)
+        assert claimant.holding is not None
+        has_part = self._mps and any(units < UNIT for _index, units in claimant.holding.devices.get(GPU, ()))
+        return (*self._gpus_of(claimant), SHARED) if has_part else self._gpus_of(claimant)
 
     def _start_missing(self, environment: Environment) -> None:
         for _ in range(self.workers.missing(environment)):
@@ -549,15 +550,15 @@ class Scheduler:
         self._out.append(SpawnWorker(worker.process, environment))
 
     def _settle(self, worker: WorkerRecord) -> None:
-        """A worker is idle: assign it to the longest waiting tenant, retain it, or end it."""
+        """A worker is idle: assign it to the longest waiting claimant, retain it, or end it."""
         if worker.state == LEAVING:
-            worker.tenant = None
+            worker.claimant = None
             return
         if self.roots.ended_before(worker):
             return
-        tenant = self.workers.next_tenant(worker, self._sees, self._suits)
-        if tenant is not None:
-            self._assign(worker, tenant)
+        claimant = self.workers.next_claimant(worker, self._sees, self._suits)
+        if claimant is not None:
+            self._assign(worker, claimant)
             return
         self.workers.rest(worker)
         limit = idle_limit(self._cpus)
@@ -566,9 +567,9 @@ class Scheduler:
         for surplus in self.workers.surplus(limit, self._may_go):
             self._dismiss(surplus)
 
-    def _suits(self, worker: WorkerRecord, tenant: Tenant) -> bool:
+    def _suits(self, worker: WorkerRecord, claimant: Claimant) -> bool:
         """An actor's end is its process's end, so it is not placed in a process on whose life other actors depend."""
-        return not (isinstance(tenant, ActorRecord) and self.members[worker.process].owned)
+        return not (isinstance(claimant, ActorRecord) and self.members[worker.process].owned)
 
     def _may_go(self, worker: WorkerRecord) -> bool:
         """Whether neither actors nor tasks depend on the life of an idle worker."""
@@ -581,47 +582,47 @@ class Scheduler:
         worker.intended = (CAUSE_EXIT, "the worker had nothing to do")
         self.tell(worker.process, (EXIT, *worker.intended))
 
-    def _assign(self, worker: WorkerRecord, tenant: Tenant) -> None:
+    def _assign(self, worker: WorkerRecord, claimant: Claimant) -> None:
         assert worker.state == BUSY
-        assert tenant.holding is not None
-        worker.tenant = tenant
-        tenant.worker = worker
+        assert claimant.holding is not None
+        worker.claimant = claimant
+        claimant.worker = worker
         self._assignments += 1
-        tenant.began = self._assignments
-        gpu_ids = list(self._gpus_of(tenant))
-        accelerators = tenant.holding.pool.accelerators_of(tenant.holding)
-        if tenant.affinity is not None:
-            tenant.cpus = self.cpu_loads.take(tenant.affinity, gpu_ids, tenant.amounts.get(CPU, 0))
-        listed = dict(tenant.environment).get("CUDA_VISIBLE_DEVICES") if gpu_ids else None
+        claimant.began = self._assignments
+        gpu_ids = list(self._gpus_of(claimant))
+        accelerators = claimant.holding.pool.accelerators_of(claimant.holding)
+        if claimant.affinity is not None:
+            claimant.cpus = self.cpu_loads.take(claimant.affinity, gpu_ids, claimant.amounts.get(CPU, 0))
+        listed = dict(claimant.environment).get("CUDA_VISIBLE_DEVICES") if gpu_ids else None
         if listed is not None:
             gpu_ids = named_gpus([self.pool.devices[GPU].ids.index(gpu) for gpu in gpu_ids], listed)
-        if isinstance(tenant, GrantedLease):
-            resources = to_quantities({name: units for name, units in tenant.amounts.items() if name != FREE})
-            pinned: tuple[Any, ...] = (list(tenant.cpus),) if tenant.cpus else ()
+        if isinstance(claimant, GrantedLease):
+            resources = to_quantities({name: units for name, units in claimant.amounts.items() if name != FREE})
+            pinned: tuple[Any, ...] = (list(claimant.cpus),) if claimant.cpus else ()
             if accelerators:
-                pinned = (list(tenant.cpus), accelerators)
-            self.tell(tenant.client.process, (LEASE_GRANT, tenant.request, tenant.id, worker.process, resources, gpu_ids, *pinned))
-            tenant.client.requests.pop(tenant.request, None)
-            for name in tenant.sources:
-                self._recallable.setdefault(name, {})[tenant.id] = tenant
+                pinned = (list(claimant.cpus), accelerators)
+            self.tell(claimant.client.process, (LEASE_GRANT, claimant.request, claimant.id, worker.process, resources, gpu_ids, *pinned))
+            claimant.client.requests.pop(claimant.request, None)
+            for name in claimant.sources:
+                self._recallable.setdefault(name, {})[claimant.id] = claimant
             self._place_needed = self._place_needed or bool(self.queue.lacked())
-        elif isinstance(tenant, ActorRecord):
-            has = {"gpu_ids": gpu_ids, "accelerators": accelerators, "cpus": list(tenant.cpus)}
-            spec = {**tenant.spec, **has, "restarted": tenant.incarnation > 0}
-            self.tell(worker.process, (ACTOR_START, tenant.id, spec, tenant.incarnation))
+        elif isinstance(claimant, ActorRecord):
+            has = {"gpu_ids": gpu_ids, "accelerators": accelerators, "cpus": list(claimant.cpus)}
+            spec = {**claimant.spec, **has, "restarted": claimant.incarnation > 0}
+            self.tell(worker.process, (ACTOR_START, claimant.id, spec, claimant.incarnation))
 
-    def _vacate(self, tenant: Tenant) -> None:
-        """Release the resources and the worker of a tenant."""
-        if tenant.cpus:
-            self.cpu_loads.give(tenant.cpus)
-            tenant.cpus = ()
-        if tenant.holding is not None:
-            names = tenant.holding.pool.give(tenant.holding)
-            tenant.holding = None
+    def _vacate(self, claimant: Claimant) -> None:
+        """Release the resources and the worker of a claimant."""
+        if claimant.cpus:
+            self.cpu_loads.give(claimant.cpus)
+            claimant.cpus = ()
+        if claimant.holding is not None:
+            names = claimant.holding.pool.give(claimant.holding)
+            claimant.holding = None
             self.given_back(names)
-        if tenant.worker is not None:
-            tenant.worker.tenant = None
-            tenant.worker = None
+        if claimant.worker is not None:
+            claimant.worker.claimant = None
+            claimant.worker = None
 
     def given_back(self, names: tuple[str, ...]) -> None:
         """Resources under these names were freed."""
@@ -637,10 +638,10 @@ class Scheduler:
             self.tell(event.process, (ANSWER, event.request, True, listing(self, *event.arguments)))
 
     def waits(self) -> list[str]:
-        """Sentences about tenants that wait for resources, with the holders of these."""
+        """Sentences about claimants that wait for resources, with the holders of these."""
         from mray._decide.scheduler.waits import Wait, sentence  # noqa: PLC0415  (not on the way to the first answer of a session)
 
-        return [sentence(self, wait) for wait in map(Wait._make, self.queue.asleep()) if wait.tenants]
+        return [sentence(self, wait) for wait in map(Wait._make, self.queue.asleep()) if wait.claimants]
 
     # ------------------------------------------------------------------------------------ for tests and errors
     def validate(self) -> None:
@@ -648,20 +649,20 @@ class Scheduler:
         self.queue.validate()
         self.workers.validate()
         self.actors.validate()
-        tenants: list[Tenant] = [*self.leases.values(), *self.actors.records.values()]
-        tenants += [worker.tenant for worker in self.workers.workers.values() if worker.tenant and worker.tenant not in tenants]
-        self.groups.validate(tenants)
-        holdings = [*self.groups.reserved(), *(tenant.holding for tenant in tenants if tenant.holding is not None)]
+        claimants: list[Claimant] = [*self.leases.values(), *self.actors.records.values()]
+        claimants += [worker.claimant for worker in self.workers.workers.values() if worker.claimant and worker.claimant not in claimants]
+        self.groups.validate(claimants)
+        holdings = [*self.groups.reserved(), *(claimant.holding for claimant in claimants if claimant.holding is not None)]
         self.pool.validate(holding for holding in holdings if holding.pool is self.pool)
         queued = set(map(id, self.queue.waiting()))
         waiting = set(map(id, self.workers.waiting()))
-        for tenant in tenants:
-            if tenant.worker is not None:
-                assert tenant.worker.tenant is tenant
-                assert tenant.worker.process in self.workers.workers
-                assert tenant.worker.state != STARTING
-            placed = not (isinstance(tenant, ActorRecord) and (tenant.announced or tenant.resting))
-            assert (id(tenant) in queued) + (id(tenant) in waiting) + (tenant.worker is not None) == placed, tenant.label
+        for claimant in claimants:
+            if claimant.worker is not None:
+                assert claimant.worker.claimant is claimant
+                assert claimant.worker.process in self.workers.workers
+                assert claimant.worker.state != STARTING
+            placed = not (isinstance(claimant, ActorRecord) and (claimant.announced or claimant.resting))
+            assert (id(claimant) in queued) + (id(claimant) in waiting) + (claimant.worker is not None) == placed, claimant.label
         for lease in self.leases.values():
             assert self.members[lease.client.process] is lease.client
             assert lease.client.leases[lease.id] is lease

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from mray._common.record import Record
-from mray._decide.scheduler.records import ActorRecord, GrantedLease, Tenant
+from mray._decide.scheduler.records import ActorRecord, Claimant, GrantedLease
 from mray._decide.scheduler.resources import FREE, describe, from_units
 
 if TYPE_CHECKING:
+    from mray._decide.scheduler.claimant_queue import DemandQueue
     from mray._decide.scheduler.placement import Groups
     from mray._decide.scheduler.resources import ResourcePool
-    from mray._decide.scheduler.tenant_queue import DemandQueue
 
 #: The number of holders that a sentence names.
 _MOST_NAMED = 5
@@ -31,7 +31,7 @@ class WaitsContext(Protocol):
     queue: DemandQueue
     groups: Groups
 
-    def tenants(self) -> list[Tenant]: ...
+    def claimants(self) -> list[Claimant]: ...
 
 
 class Wait(Record):
@@ -39,8 +39,8 @@ class Wait(Record):
 
     #: The resource that is not free, or the scope of a placement group.
     lacks: str
-    #: The waiting tenants, the next one first.
-    tenants: list[Tenant]
+    #: The waiting claimants, the next one first.
+    claimants: list[Claimant]
 
 
 def waits(scheduler: WaitsContext) -> Iterator[Wait]:
@@ -51,25 +51,25 @@ def waits(scheduler: WaitsContext) -> Iterator[Wait]:
             yield wait
 
 
-def _holders(scheduler: WaitsContext, name: str) -> list[Tenant]:
-    """Tenants that hold some of a resource of the machine, or of a placement group."""
-    found: list[Tenant] = [group for group in scheduler.groups.records.values() if group.pools and group.amounts.get(name)]
-    for tenant in scheduler.tenants():
-        holding = tenant.holding
+def _holders(scheduler: WaitsContext, name: str) -> list[Claimant]:
+    """Claimants that hold some of a resource of the machine, or of a placement group."""
+    found: list[Claimant] = [group for group in scheduler.groups.records.values() if group.pools and group.amounts.get(name)]
+    for claimant in scheduler.claimants():
+        holding = claimant.holding
         if holding is None:
             continue
-        in_group = tenant.site is not None and tenant.site.scope == name
+        in_group = claimant.site is not None and claimant.site.scope == name
         if in_group or (holding.pool is scheduler.pool and holding.amounts.get(name)):
-            found.append(tenant)
+            found.append(claimant)
     return found
 
 
 def sentence(scheduler: WaitsContext, wait: Wait) -> str:
-    """A sentence about a wait: the tenant, its demand, and the holders."""
-    lacks, (tenant, *others) = wait
+    """A sentence about a wait: the claimant, its demand, and the holders."""
+    lacks, (claimant, *others) = wait
     labels = Counter(other.label for other in others).most_common(_MOST_NAMED)
     behind = f" (nor can, behind it, {', '.join(f'{count} x {label}' for label, count in labels)})" if labels else ""
-    wanted = describe({name: units for name, units in tenant.needs_free.items() if name != FREE})
+    wanted = describe({name: units for name, units in claimant.needs_free.items() if name != FREE})
     total = scheduler.pool.total.get(lacks)
     if total is None:  # in a placement group
         what = "its placement group has not so much free"
@@ -79,10 +79,10 @@ def sentence(scheduler: WaitsContext, wait: Wait) -> str:
     if len(holders) > _MOST_NAMED:
         holders[_MOST_NAMED:] = [f"{len(holders) - _MOST_NAMED} more"]
     by = f", and none is given back before these end: {', '.join(holders)}" if holders else ""
-    return f"{tenant.label} cannot be scheduled right now{behind}: it asks for {wanted}, {what}{by}."
+    return f"{claimant.label} cannot be scheduled right now{behind}: it asks for {wanted}, {what}{by}."
 
 
-def _described(holder: Tenant, name: str) -> str:
+def _described(holder: Claimant, name: str) -> str:
     pid = f" (pid {holder.worker.pid})" if holder.worker is not None and holder.worker.pid else ""
     # Only the caller knows which of the lease's tasks runs.
     lent = isinstance(holder, GrantedLease) and holder.holding is not None and holder.holding.lent
@@ -92,8 +92,8 @@ def _described(holder: Tenant, name: str) -> str:
     return f"{what}{called}{pid}{f' has {from_units(units):g}' if units else ''}"
 
 
-def root_of_waiting(tenant: Tenant) -> str:
-    """The root that a tenant waits for; "" for none."""
-    if isinstance(tenant, GrantedLease):
-        return tenant.client.root
-    return tenant.root if isinstance(tenant, ActorRecord) else str(getattr(tenant, "job", ""))
+def root_of_waiting(claimant: Claimant) -> str:
+    """The root that a claimant waits for; "" for none."""
+    if isinstance(claimant, GrantedLease):
+        return claimant.client.root
+    return claimant.root if isinstance(claimant, ActorRecord) else str(getattr(claimant, "job", ""))

@@ -1,4 +1,4 @@
-"""Worker processes: starting, idle, and the tenants that wait for one.
+"""Worker processes: starting, idle, and the claimants that wait for one.
 
 A worker belongs to one environment for life, and after its first work to its GPUs: a process that ran with GPUs is never reused without,
 nor the reverse, nor with other GPUs, nor a client of MPS as none.
@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 
 from mray._decide.scheduler.policy import SPAWN_ATTEMPTS
-from mray._decide.scheduler.records import BUSY, IDLE, STARTING, Tally, Tenant, WorkerRecord
+from mray._decide.scheduler.records import BUSY, IDLE, STARTING, Claimant, Tally, WorkerRecord
 from mray._decide.scheduler.resources import GpuId
 from mray._decide.scheduler.root_names import Environment, root_of
 
@@ -30,31 +30,31 @@ class WorkerPool:
         #: The number of starting workers; of failed starts in a row.
         self._starting: Tally[Environment] = Tally()
         self._failures: Tally[Environment] = Tally()
-        #: Tenants with resources and without a worker, and how many of them are not over; no queue has none. Tenants that are over are
+        #: Claimants with resources and without a worker, and how many of them are not over; no queue has none. Claimants that are over are
         #: dropped at the head.
-        self._waiting: dict[Environment, deque[Tenant]] = {}
+        self._waiting: dict[Environment, deque[Claimant]] = {}
         self._waiting_count: Tally[Environment] = Tally()
 
     # ------------------------------------------------------------------------------------ finding one
-    def take(self, tenant: Tenant, gpus: tuple[GpuId, ...], suits: Callable[[WorkerRecord, Tenant], bool]) -> WorkerRecord | None:
-        """An idle worker for this tenant, or None."""
+    def take(self, claimant: Claimant, gpus: tuple[GpuId, ...], suits: Callable[[WorkerRecord, Claimant], bool]) -> WorkerRecord | None:
+        """An idle worker for this claimant, or None."""
         for past in (gpus, None):
-            for worker in reversed(self._idle.get((tenant.environment, past), {}).values()):
-                if suits(worker, tenant):
+            for worker in reversed(self._idle.get((claimant.environment, past), {}).values()):
+                if suits(worker, claimant):
                     self._no_longer_idle(worker)
                     worker.state = BUSY
                     worker.gpus = gpus
                     return worker
         return None
 
-    def wait(self, tenant: Tenant) -> None:
-        """Queue a tenant for a worker of its environment."""
-        self._waiting.setdefault(tenant.environment, deque()).append(tenant)
-        self._waiting_count.add(tenant.environment)
+    def wait(self, claimant: Claimant) -> None:
+        """Queue a claimant for a worker of its environment."""
+        self._waiting.setdefault(claimant.environment, deque()).append(claimant)
+        self._waiting_count.add(claimant.environment)
 
-    def drop(self, tenant: Tenant) -> None:
-        """A tenant that waits here is over."""
-        self._no_longer_waiting(tenant.environment)
+    def drop(self, claimant: Claimant) -> None:
+        """A claimant that waits here is over."""
+        self._no_longer_waiting(claimant.environment)
 
     def _no_longer_waiting(self, environment: Environment) -> None:
         self._waiting_count.remove(environment)
@@ -72,23 +72,23 @@ class WorkerPool:
         self._starting.add(environment)
         return worker
 
-    def next_tenant(
-        self, worker: WorkerRecord, gpus_of: Callable[[Tenant], tuple[GpuId, ...]], suits: Callable[[WorkerRecord, Tenant], bool]
-    ) -> Tenant | None:
-        """Remove and return the longest waiting tenant, if the worker suits it."""
+    def next_claimant(
+        self, worker: WorkerRecord, gpus_of: Callable[[Claimant], tuple[GpuId, ...]], suits: Callable[[WorkerRecord, Claimant], bool]
+    ) -> Claimant | None:
+        """Remove and return the longest waiting claimant, if the worker suits it."""
         queue = self._waiting.get(worker.environment)
         while queue:
-            tenant = queue[0]
-            if tenant.over:
+            claimant = queue[0]
+            if claimant.over:
                 queue.popleft()
                 continue
-            if (worker.gpus is not None and worker.gpus != gpus_of(tenant)) or not suits(worker, tenant):
+            if (worker.gpus is not None and worker.gpus != gpus_of(claimant)) or not suits(worker, claimant):
                 return None
             queue.popleft()
             self._no_longer_waiting(worker.environment)
             worker.state = BUSY
-            worker.gpus = gpus_of(tenant)
-            return tenant
+            worker.gpus = gpus_of(claimant)
+            return claimant
         return None
 
     def of(self, root: str) -> list[WorkerRecord]:
@@ -117,7 +117,7 @@ class WorkerPool:
     def rest(self, worker: WorkerRecord) -> None:
         """The worker is idle."""
         worker.state = IDLE
-        worker.tenant = None
+        worker.claimant = None
         self._idle.setdefault((worker.environment, worker.gpus), {})[worker.process] = worker
         self._idle_order[worker.process] = worker
 
@@ -150,7 +150,7 @@ class WorkerPool:
             del self._idle[key]
 
     def died(self, worker: WorkerRecord, *, for_good: bool = False) -> bool:
-        """Forget a dead worker. Returns True if its environment cannot start workers, so that waiting tenants are to be refused.
+        """Forget a dead worker. Returns True if its environment cannot start workers, so that waiting claimants are to be refused.
         `for_good`: another attempt would fail too.
         """
         del self.workers[worker.process]
@@ -165,18 +165,18 @@ class WorkerPool:
         del self._failures[worker.environment]
         return True
 
-    def give_up(self, environment: Environment) -> list[Tenant]:
-        """Remove and return all tenants that wait for a worker of this environment."""
+    def give_up(self, environment: Environment) -> list[Claimant]:
+        """Remove and return all claimants that wait for a worker of this environment."""
         queue = self._waiting.pop(environment, deque())
         self._waiting_count.pop(environment, None)
-        return [tenant for tenant in queue if not tenant.over]
+        return [claimant for claimant in queue if not claimant.over]
 
     @property
     def idle_count(self) -> int:
         return len(self._idle_order)
 
-    def waiting(self) -> list[Tenant]:
-        return [tenant for queue in self._waiting.values() for tenant in queue if not tenant.over]
+    def waiting(self) -> list[Claimant]:
+        return [claimant for queue in self._waiting.values() for claimant in queue if not claimant.over]
 
     def validate(self) -> None:
         idle = {process for group in self._idle.values() for process in group}
@@ -186,13 +186,13 @@ class WorkerPool:
             if worker.state == STARTING:
                 starting.add(worker.environment)
             if worker.state in (STARTING, IDLE):
-                assert worker.tenant is None, worker.process
+                assert worker.claimant is None, worker.process
         assert starting == self._starting
         assert all(self._waiting_count.values())
         assert self._waiting_count.keys() == self._waiting.keys()
         for environment, count in self._waiting_count.items():
-            assert count == sum(not tenant.over for tenant in self._waiting.get(environment, ())), environment
+            assert count == sum(not claimant.over for claimant in self._waiting.get(environment, ())), environment
             assert count <= self._starting.get(environment, 0), environment
-        for tenant in self.waiting():
-            assert tenant.holding is not None
-            assert tenant.worker is None
+        for claimant in self.waiting():
+            assert claimant.holding is not None
+            assert claimant.worker is None

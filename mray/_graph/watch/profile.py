@@ -190,8 +190,8 @@ class Profile:
     @property
     def trace(self) -> Trace:
         """All of it as one trace."""
-        facts = {"graph": self._request.graph_id, "lost": self.lost, "notes": self.notes, "unix_nanoseconds": time_ns() - clock()}
-        return Trace(list(self._recordings), list(self._foreign), facts)
+        info = {"graph": self._request.graph_id, "lost": self.lost, "notes": self.notes, "unix_nanoseconds": time_ns() - clock()}
+        return Trace(list(self._recordings), list(self._foreign), info)
 
     def events(self) -> list[dict[str, Any]]:
         """All of it as events of a Chrome trace."""

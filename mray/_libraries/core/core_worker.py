@@ -25,4 +25,4 @@ class CoreWorker:
         """Bytes of small values that this process holds; an engine of one process has none in bytes. Walks every object of the
         interpreter.
         """
-        return own_section(started_backend().facts()["session_dir"], "inline bytes") or 0
+        return own_section(started_backend().info()["session_dir"], "inline bytes") or 0

@@ -82,7 +82,7 @@ def get_local_ongoing_lineage_reconstruction_tasks() -> list[tuple[Any, int]]:
     """The tasks of this process that run again because their values were lost, as messages of Ray's, with the number of equal ones."""
     from ray.core.generated.common_pb2 import LineageReconstructionTask, TaskStatus  # noqa: PLC0415  (of the installed Ray)
 
-    tasks = own_section(started_backend().facts()["session_dir"], "reconstructed") or []
+    tasks = own_section(started_backend().info()["session_dir"], "reconstructed") or []
     counted = Counter((name, state, tuple(sorted(labels.items()))) for name, state, labels in tasks)
     return [
         (LineageReconstructionTask(name=name, status=TaskStatus.Value(state), labels=dict(labels)), count)

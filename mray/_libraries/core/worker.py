@@ -73,7 +73,7 @@ class SessionNode:
     @property
     def address_info(self) -> dict[str, Any]:
         """The mapping that `init` returns."""
-        return dict(RayContext(started_backend().facts()))
+        return dict(RayContext(started_backend().info()))
 
     @property
     def cluster_id(self) -> ClusterID:
@@ -82,7 +82,7 @@ class SessionNode:
 
     def get_session_dir_path(self) -> str:
         """The session's directory, which is removed with it."""
-        return str(started_backend().facts()["session_dir"])
+        return str(started_backend().info()["session_dir"])
 
     def get_logs_dir_path(self) -> str:
         """The directory of the log files of the session's processes."""

@@ -39,7 +39,7 @@ class ActorCaller:
         self.client = callers.client
         self.actor_id = actor_id
         self.actor: ActorQueue[Call] = ActorQueue(actor_id)
-        self.actor.rest = self.client.facts["retry_delay"]
+        self.actor.rest = self.client.info["retry_delay"]
         self.max_task_retries = 0
         #: Whether `native` must check a call before it is submitted.
         self.needs_check = False

@@ -98,7 +98,7 @@ class Call:
 
     def fail(self, error: BaseException, process: str = "") -> None:
         """Fail every return value with this error; `process` has run the call, "" if none has. Client's lock held."""
-        self._note_failure(process, *failed_calls.facts(error))
+        self._note_failure(process, *failed_calls.info(error))
         payload = pickle_error(error)
         for entry in self.entries if self.entry is None else (self.entry,):
             entry.complete(FAILED, payload)
@@ -106,7 +106,7 @@ class Call:
 
     def failed(self, payload: bytes, process: str) -> None:
         """Record the worker's pickled error for listings. Client's lock held."""
-        self._note_failure(process, *failed_calls.facts_of_answer(payload))
+        self._note_failure(process, *failed_calls.info_of_answer(payload))
 
     def _note_failure(self, process: str, kind: str, text: str) -> None:
         name, function = self.names()

@@ -63,7 +63,7 @@ _RAISED = "raised SystemExit("
 _HEADER = re.compile(rf"{re.escape(exceptions.ActorDiedError.BASE_ERROR_MSG)}\n(?:\t.*\n)*")
 
 
-def facts(error: BaseException) -> tuple[str, str]:
+def info(error: BaseException) -> tuple[str, str]:
     """(type, text) of an error; a cancelled task has no text."""
     if isinstance(error, exceptions.TaskCancelledError) or isinstance(getattr(error, "cause", None), exceptions.TaskCancelledError):
         return "TASK_CANCELLED", ""
@@ -81,7 +81,7 @@ def facts(error: BaseException) -> tuple[str, str]:
     return kind, text[:LONGEST]
 
 
-def facts_of_answer(payload: bytes) -> tuple[str, str]:
+def info_of_answer(payload: bytes) -> tuple[str, str]:
     """(type, text) of the pickled error of a worker's answer."""
     text = text_of(payload)
     if is_cancelled(text):

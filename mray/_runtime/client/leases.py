@@ -42,7 +42,7 @@ class TaskPool:
         self.client = pools.client
         self.demand = demand
         retriable = bool(demand.get("retriable"))
-        rest = pools.client.facts["retry_delay"]
+        rest = pools.client.info["retry_delay"]
         self.tasks: LeasePool[Call] = LeasePool(key, pools.numbers, single=single, retriable=retriable, timed=pools.timed, rest=rest)
         self._clock = pools.clock
         #: Failed tasks until their next attempt. Those whose worker was killed because memory ran low rest longer each time; such attempts
@@ -131,7 +131,7 @@ class TaskPool:
         # POINT lease lost
         self.tasks.worker_ended(lease)
         lease.link.read_rest()
-        self.follow(self.tasks.lost(lease, cause, self._clock(), self.client.facts["oom_retries"]))
+        self.follow(self.tasks.lost(lease, cause, self._clock(), self.client.info["oom_retries"]))
 
     def cancel(self, call: Call) -> bool:
         """Take an unpushed task out of the queue; False if it was pushed."""

@@ -180,7 +180,7 @@ class Objects:
 
         Returns the `most_absences` of `wait_as_user`, if all of these values, or all but `spare`, may be ready at their owners.
         """
-        asks = self._client.resident.lends()
+        asks = self._client.process_host.lends()
         for entry in dict.fromkeys(entries):  # a ref that is given twice is waited for once
             if entry.form is None:
                 if entry.owner is None or entry.fetching:
@@ -211,7 +211,7 @@ class Objects:
                     return True
                 if deadline is not None:
                     timeout = max(0.0, deadline - monotonic())
-            unblock = self._client.resident.block()
+            unblock = self._client.process_host.block()
             return reactor.wait_until(predicate, timeout)
         except KeyboardInterrupt:
             self._cancelling.interrupted(entries)
@@ -240,7 +240,7 @@ class Objects:
         most_left = len(entries) - num_returns
         with self._client.lock:
             watched = countdown.to_watch(entries)
-            most_absences = self._ask_for(entries if self._client.resident.lends() else watched, most_left)
+            most_absences = self._ask_for(entries if self._client.process_host.lends() else watched, most_left)
             for entry in watched:
                 if entry.form is None:
                     countdown.watch(entry)

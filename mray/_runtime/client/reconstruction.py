@@ -59,10 +59,10 @@ class _Held:
 class Recipe:
     """How to recompute the values of a task."""
 
-    __slots__ = ("_arguments", "_depth", "_entries", "_facts", "_pins", "_pool", "_retries")
+    __slots__ = ("_arguments", "_depth", "_entries", "_info", "_pins", "_pool", "_retries")
 
     def __init__(self, call: Call) -> None:
-        self._facts = {name: getattr(call, name) for name in _FIELDS}
+        self._info = {name: getattr(call, name) for name in _FIELDS}
         self._pool = call.source
         self._retries = call.retries
         self._arguments = None if call.arguments is None else [_Held(ref) for ref in call.arguments]
@@ -81,7 +81,7 @@ class Recipe:
 
     def made_again(self, object_id: bytes) -> ObjectRef | None:
         """A new ref of an unreferenced value, which is being recomputed; None if that is impossible."""
-        task_id, number = self._facts["task_id"], len(self._entries)
+        task_id, number = self._info["task_id"], len(self._entries)
         for index in range(number):
             if return_id(task_id, index + 1) == object_id:
                 entry = self._pool.client.entry()
@@ -108,7 +108,7 @@ class Recipe:
                 entry = self._pool.client.entry()  # no ref needs the value, or it is being computed
             entries.append(entry)
         call = Call(b"", None, 0, entries[0] if len(entries) == 1 else None, () if len(entries) == 1 else entries)
-        for name, value in self._facts.items():
+        for name, value in self._info.items():
             setattr(call, name, value)
         call.retries, call.arguments, call.pins = self._retries, arguments, pins
         for entry in entries:

@@ -73,7 +73,7 @@ class Wakeups(Doorbells):
         return SemaphoreDoorbell(self._prefix_of(client.process), client.reactor.table, lambda name: fetch(process, asker + name)[1])
 
     def _prefix_of(self, process: str) -> str:
-        return f"{segment_prefix(self._client.facts['session'])}{process}-"
+        return f"{segment_prefix(self._client.info['session'])}{process}-"
 
     def _answer(self, key: str) -> int:
         """The descriptor of a doorbell that another process asks for; -1 if it needs none."""

@@ -100,17 +100,17 @@ def removed_error(place: str, object_id: bytes | None) -> BaseException:
 def _what_became_of(path: str) -> str:
     """How another program changed the file; completes "which is not ..."."""
     try:
-        facts = os.lstat(path)
+        info = os.lstat(path)
     except FileNotFoundError:
         return "there any more: somebody else has removed it"
     except OSError as error:
         return f"reachable any more: {error.strerror}"
-    if facts.st_uid != os.geteuid():
-        return f"owned by this user ({os.geteuid()}) any more: it belongs to user {facts.st_uid}"
-    if not stat.S_ISREG(facts.st_mode):
+    if info.st_uid != os.geteuid():
+        return f"owned by this user ({os.geteuid()}) any more: it belongs to user {info.st_uid}"
+    if not stat.S_ISREG(info.st_mode):
         return "a file any more: somebody else has put something in its place"
     if not os.access(path, os.R_OK, effective_ids=True):
-        return f"readable any more: its mode was changed (to {stat.S_IMODE(facts.st_mode):04o})"
+        return f"readable any more: its mode was changed (to {stat.S_IMODE(info.st_mode):04o})"
     return "whole any more: somebody else has cut it short"
 
 

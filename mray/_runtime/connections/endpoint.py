@@ -56,7 +56,7 @@ BURST_GAP = 50e-6
 BURST_SECONDS = 2e-3
 
 
-class Resident:
+class ProcessHost:
     """The process host: a driver's hold on its session, or a worker; this class while there is neither."""
 
     def node_lost(self) -> BaseException | None:
@@ -96,8 +96,8 @@ class Endpoint:
         if role == m.ROLE_DRIVER:
             guard.looks, guard.terminated = True, end_program
         self.reactor.closed_descriptors.tell = self._torn
-        self.resident = Resident()
-        self.facts: dict[str, Any] = {}
+        self.process_host = ProcessHost()
+        self.info: dict[str, Any] = {}
         #: The job of a driver in a session that it has not started (see `mray._runtime.node.jobs`).
         self.job_spec: dict[str, Any] | None = None
         self.node: Connection
@@ -135,12 +135,12 @@ class Endpoint:
         """
         node = self.node = self.transport.open_node(sock, Callbacks(self._on_node_message, self._on_node_hangup))
         job_spec = () if self.job_spec is None else (self.job_spec,)
-        facts = self.transport.enter(node, (m.HELLO, self.role, self.process, os.getpid(), *job_spec), self._of_peers)
-        if facts is not None:
-            set_job(bytes.fromhex(facts["job_id"]))
-            self.facts = facts
+        info = self.transport.enter(node, (m.HELLO, self.role, self.process, os.getpid(), *job_spec), self._of_peers)
+        if info is not None:
+            set_job(bytes.fromhex(info["job_id"]))
+            self.info = info
             for part in self.parts:
-                part.joined(facts)
+                part.joined(info)
         if self.fatal is not None:
             raise self.fatal
 
@@ -313,7 +313,7 @@ class Endpoint:
         self.ends.settle(end)
         if made:
             for part in self.parts:
-                part.bequeathed(made)
+                part.segments_orphaned(made)
 
     def await_end(self, process: str) -> Ended | None:
         """The end of a process that has exited; None if it exited before this process joined. Waits for the node's report."""
@@ -332,7 +332,7 @@ class Endpoint:
         """Fail everything: the node has died, ends the session, or reads no more from this process."""
         if node.refused and self.fatal is None:
             self.end_with(RaySystemError(f"The connection to the node broke: {node.refused}"))
-        self.fail_everything(self.resident.node_lost() or node_error("the node process has ended"))
+        self.fail_everything(self.process_host.node_lost() or node_error("the node process has ended"))
 
     def fail_everything(self, error: BaseException) -> None:
         """Give the error to every present and later waiter: the node or the session has ended."""
@@ -344,12 +344,12 @@ class Endpoint:
                         part.all_lost(error)
 
     def _torn(self, error: Exception) -> None:
-        self.resident.torn(error)
+        self.process_host.torn(error)
         self.fail_everything(error)
 
     def end_with(self, failure: RaySystemError) -> None:
         """End this process's part in its session after an internal failure. Any thread."""
-        self.resident.fail(failure)
+        self.process_host.fail(failure)
         self.fail_everything(failure)
         node: Connection | None = getattr(self, "node", None)
         if node is not None:
@@ -365,7 +365,7 @@ class Endpoint:
             for connection in self.peers.values():
                 connection.close()
             self.peers.clear()
-            if self.facts:
+            if self.info:
                 self.transport.leave()
             for part in reversed(self.parts):
                 part.left()
@@ -381,7 +381,7 @@ class Endpoint:
         self.fatal = RaySystemError("this process was forked from one that uses mray; call mray.init() in it to use mray here")
         self.lock.abandon()
         self.transport.abandon()
-        self.resident.forked()
+        self.process_host.forked()
 
 
 def fault_error(what: str, error: BaseException) -> RaySystemError:

@@ -24,10 +24,10 @@ def cut(count: int, rows: Iterator[Row]) -> dict[str, Any]:
 class Part:
     """A part of a process. The client's lock is held, except for `joined`."""
 
-    def joined(self, facts: dict[str, Any]) -> None:
-        """The node has admitted this process to the session that `facts` describe."""
+    def joined(self, info: dict[str, Any]) -> None:
+        """The node has admitted this process to the session that `info` describes."""
 
-    def bequeathed(self, segments: Sequence[str]) -> None:
+    def segments_orphaned(self, segments: Sequence[str]) -> None:
         """Take over segments that an exited process has created for this one."""
 
     def all_lost(self, error: BaseException) -> None:

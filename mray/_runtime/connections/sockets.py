@@ -59,17 +59,17 @@ class Sockets:
         if message[0] != m.WELCOME:
             node.on_message(node, message)
             return None
-        facts: dict[str, Any] = message[1]
+        info: dict[str, Any] = message[1]
         table_fd, *channels = fds
         asking, door = (socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET, 0, fd) for fd in channels)
         reactor = self.reactor
         self._introductions = Introductions(asking, door, reactor.guard, reactor.closed_descriptors.found)
-        reactor.serve(door, f"Process {facts['process']}", *callbacks)
-        table, row = SessionTable.of(facts["table"], table_fd), facts["row"]
+        reactor.serve(door, f"Process {info['process']}", *callbacks)
+        table, row = SessionTable.of(info["table"], table_fd), info["row"]
         keep_to(table, row)
         reactor.join_table(table, row)
-        self._prefix = segment_prefix(facts["session"])
-        return facts
+        self._prefix = segment_prefix(info["session"])
+        return info
 
     def open(self, process: str, callbacks: Callbacks) -> SocketConnection:
         assert self._introductions is not None

@@ -102,18 +102,18 @@ def stamp_of(path: str, excludes: Sequence[str] = ()) -> tuple[str, list[tuple[s
         folders[:] = [name for name in folders if not is_excluded(prefix + name, True)]
         for name in files:
             with contextlib.suppress(FileNotFoundError):  # it was just removed
-                facts = os.lstat(os.path.join(folder, name))
+                info = os.lstat(os.path.join(folder, name))
                 if not is_excluded(prefix + name, False):
-                    found.append((prefix + name, _state_of(facts)))
+                    found.append((prefix + name, _state_of(info)))
     return path, sorted(found)
 
 
-def _state_of(facts: os.stat_result) -> tuple[int, ...]:
+def _state_of(info: os.stat_result) -> tuple[int, ...]:
     """Numbers that change when a file is written again, even with the same size.
 
     The modification time is not enough: reproducible builds set it in their archives. The inode's change time cannot be set.
     """
-    return facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino, facts.st_size
+    return info.st_mtime_ns, info.st_ctime_ns, info.st_ino, info.st_size
 
 
 def _copy(path: str, target: str, excludes: Sequence[str]) -> None:

@@ -35,19 +35,19 @@ from mray._decide.scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS
 from mray._ipc.connection import Connection
 
 #: Fields of a job specification that every process of the job gets.
-_FACTS = ("namespace", "runtime_env", "log_to_driver", "terminal", "logging_config", "place")
+_ATTRIBUTES = ("namespace", "runtime_env", "log_to_driver", "terminal", "logging_config", "place")
 
 
 class Job:
     """A driver and its job specification."""
 
-    __slots__ = ("connection", "ended", "facts", "id", "job_spec", "leaving", "pid", "process", "since", "unshown", "unwatch")
+    __slots__ = ("connection", "ended", "id", "info", "job_spec", "leaving", "pid", "process", "since", "unshown", "unwatch")
 
     def __init__(self, job_id: str, job_spec: dict[str, Any], pid: int, process: str) -> None:
         #: Hex digits.
         self.id = job_id
         self.job_spec = job_spec
-        self.facts = {"job_id": job_id, **{name: job_spec[name] for name in _FACTS}}
+        self.info = {"job_id": job_id, **{name: job_spec[name] for name in _ATTRIBUTES}}
         self.pid = pid
         self.process = process
         self.since = time()
@@ -67,7 +67,7 @@ class Job:
             "job_id": self.id,
             "pid": self.pid,
             "process": self.process,
-            "namespace": self.facts["namespace"],
+            "namespace": self.info["namespace"],
             "entrypoint": self.job_spec.get("entrypoint") or "",
             "start": self.since,
             "end": self.ended,

@@ -140,8 +140,8 @@ class Node:
         self._failure: Exception | None = None
         self._told_failure, self._driver_refused = "", False
         self.reactor.on_fault = self._fail
-        self._facts: dict[str, Any] = {
-            **options["facts"],
+        self._info: dict[str, Any] = {
+            **options["info"],
             "session_dir": session_dir,
             "address": address_of(session_dir),
             "session": self._session,
@@ -168,7 +168,7 @@ class Node:
         )
         self._memory = MemoryMonitor(
             options["memory_monitor"],
-            f"IP: {self._facts['node_ip_address']}, ID: {self._facts['node_id']}",
+            f"IP: {self._info['node_ip_address']}, ID: {self._info['node_id']}",
             segment_prefix(self._session),
             self.reactor,
             self._scheduler,
@@ -179,7 +179,7 @@ class Node:
             apply=self._apply,
         )
         self._view = snapshot.View(
-            self._facts,
+            self._info,
             self._scheduler,
             records,
             lambda: self._supervisor.zygote_pid,
@@ -282,7 +282,7 @@ class Node:
 
     def _fail(self, what: str, error: Exception) -> None:
         """End the session, soon: the node has failed in a timer or a callback, or while it changed the scheduler's state."""
-        sys.stderr.write(f"{self._scheduler.story}\n")
+        sys.stderr.write(f"{self._scheduler.event_log}\n")
         self._failure = self._failure or fault(what, error)
 
     def _understand(self, connection: SocketConnection, message: Message) -> None:
@@ -354,12 +354,12 @@ class Node:
         else:
             job = self.jobs.by_id[job_of(self._supervisor.workers[process].work)]
         with contextlib.ExitStack() as stack:
-            facts = {**self._facts, **job.facts, "process": process, "row": row}
+            info = {**self._info, **job.info, "process": process, "row": row}
             fds = [stack.enter_context(each).fileno() for each in channels]
             table = self._members.table.segment.descriptor
             assert table is not None
             try:
-                connection.send_with((m.WELCOME, facts), [table.fd, *fds])
+                connection.send_with((m.WELCOME, info), [table.fd, *fds])
             except OSError as error:
                 if is_exhausted(error):  # else the process has died since
                     self._refuse(connection, error, f"no file descriptor left for process {process}")
@@ -439,7 +439,7 @@ class Node:
 
     def _query(self, connection: SocketConnection, request: int, what: str, arguments: list[Any]) -> None:
         if what == "nodes":
-            connection.send((m.ANSWER, request, True, [snapshot.describe_node(self._facts)]))
+            connection.send((m.ANSWER, request, True, [snapshot.describe_node(self._info)]))
         elif what == "spilled":
             connection.send((m.ANSWER, request, True, [self._members.total(SPILLED_EVER), self._members.total(SPILLED_OBJECTS)]))
         elif what.startswith("mps_"):
@@ -577,7 +577,7 @@ class Node:
             self._kill(instruction.process)
         elif isinstance(instruction, RemoveObjects):
             remove_leftovers(self._session_dir, instruction.owner)
-        elif (timer := timer_of(instruction, self._facts["retry_delay"])) is not None:
+        elif (timer := timer_of(instruction, self._info["retry_delay"])) is not None:
             seconds, event = timer
             self.reactor.call_later(seconds, partial(self._apply, event))
 
@@ -598,7 +598,7 @@ class Node:
                 self._show(job, message, text)
 
     def _show(self, job: Job, message: Message, text: str) -> None:
-        if not job.facts["log_to_driver"]:
+        if not job.info["log_to_driver"]:
             return
         driver = job.connection
         assert driver is not None

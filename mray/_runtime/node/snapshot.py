@@ -31,7 +31,7 @@ QUERIES = ("snapshot", "stacks", "last calls", "object counts")
 class View(NamedTuple):
     """The parts of a node that answers are built from."""
 
-    facts: Mapping[str, Any]
+    info: Mapping[str, Any]
     scheduler: Scheduler
     records: NodeRecords
     zygote_pid: Callable[[], int]
@@ -54,41 +54,41 @@ def answer(view: View, what: str) -> Any:
     raise ProtocolViolationError(f"an observer cannot ask for {what!r}")
 
 
-def describe_node(facts: Mapping[str, Any]) -> dict[str, Any]:
+def describe_node(info: Mapping[str, Any]) -> dict[str, Any]:
     """This machine, as Ray lists it."""
     return {
-        "NodeID": facts["node_id"],
+        "NodeID": info["node_id"],
         "Alive": True,
         "alive": True,
-        "NodeManagerAddress": facts["node_ip_address"],
+        "NodeManagerAddress": info["node_ip_address"],
         "NodeManagerHostname": socket.gethostname(),
         "NodeManagerPort": 0,
         "ObjectManagerPort": 0,
         "ObjectStoreSocketName": "",
-        "RayletSocketName": os.path.join(facts["session_dir"], "node.sock"),
+        "RayletSocketName": os.path.join(info["session_dir"], "node.sock"),
         "MetricsExportPort": 0,
         "MetricsAgentPort": 0,
         "DashboardAgentListenPort": 0,
         "RuntimeEnvAgentPort": 0,
-        "NodeName": facts["node_name"],
+        "NodeName": info["node_name"],
         "DeathReason": 0,
         "DeathReasonMessage": "",
-        "Resources": facts["resources"],
-        "Labels": {"ray.io/node-id": facts["node_id"], **facts["labels"]},
+        "Resources": info["resources"],
+        "Labels": {"ray.io/node-id": info["node_id"], **info["labels"]},
     }
 
 
 def snapshot(view: View) -> dict[str, Any]:
     """All rows of this moment."""
-    scheduler, facts = view.scheduler, view.facts
+    scheduler, info = view.scheduler, view.info
     jobs = view.records.jobs.listing()
-    own = None if facts["persistent"] else next(iter(view.records.jobs.by_id.values()), None)
+    own = None if info["persistent"] else next(iter(view.records.jobs.by_id.values()), None)
     return {
-        "facts": {name: facts[name] for name in ("node_id", "node_name", "node_ip_address", "session_dir", "persistent", "versions")},
+        "info": {name: info[name] for name in ("node_id", "node_name", "node_ip_address", "session_dir", "persistent", "versions")},
         "jobs": jobs,
-        "session_name": facts["session_name"],
-        "labels": facts["labels"],
-        "object_store_memory": facts["object_store_memory"],
+        "session_name": info["session_name"],
+        "labels": info["labels"],
+        "object_store_memory": info["object_store_memory"],
         "spilled_bytes": view.records.members.total(SPILLED_EVER),
         "spilled_objects": view.records.members.total(SPILLED_OBJECTS),
         "node_pid": os.getpid(),
@@ -100,7 +100,7 @@ def snapshot(view: View) -> dict[str, Any]:
         "actors": scheduler.actors.listing(dead=True),
         "workers": [_worker(worker) for worker in scheduler.workers.workers.values()],
         "dead_workers": list(view.records.dead_workers),
-        "demands": [describe_demand(tenant) for tenant in scheduler.queue.waiting()],
+        "demands": [describe_demand(claimant) for claimant in scheduler.queue.waiting()],
         "placement_groups": scheduler.groups.listing(),
         "processes": list(_processes(view.records.members)),
     }
@@ -120,15 +120,15 @@ def _processes(members: Members) -> Iterable[dict[str, Any]]:
 
 
 def _worker(worker: WorkerRecord) -> dict[str, Any]:
-    tenant = worker.tenant
+    claimant = worker.claimant
     return {
         "process": worker.process,
         "pid": worker.pid,
         "state": worker.state,
-        "tenant": tenant.label if tenant is not None else "",
-        "actor_id": tenant.id.hex() if isinstance(tenant, ActorRecord) else "",
+        "claimant": claimant.label if claimant is not None else "",
+        "actor_id": claimant.id.hex() if isinstance(claimant, ActorRecord) else "",
         "gpu_ids": [str(gpu) for gpu in worker.gpus or ()],
-        "cpu_affinity": list(tenant.cpus) if tenant is not None else [],
+        "cpu_affinity": list(claimant.cpus) if claimant is not None else [],
     }
 
 
@@ -139,7 +139,7 @@ def dead_worker(worker: WorkerRecord | None, process: str, cause: Cause) -> dict
     return {"process": process, "pid": cause.pid, "status": cause.status, "cause": ends, "end": time()}
 
 
-def describe_demand(tenant: Any) -> dict[str, Any]:
+def describe_demand(claimant: Any) -> dict[str, Any]:
     """A row of ``demands``."""
-    amounts = {name: units for name, units in tenant.needs_free.items() if name != FREE}
-    return {"label": tenant.label, "resources": to_quantities(amounts), "client": tenant.client_process}
+    amounts = {name: units for name, units in claimant.needs_free.items() if name != FREE}
+    return {"label": claimant.label, "resources": to_quantities(amounts), "client": claimant.client_process}

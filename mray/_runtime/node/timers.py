@@ -18,5 +18,5 @@ def timer_of(instruction: Instruction, retry_delay: float) -> tuple[float, event
     if isinstance(instruction, AwaitRest):
         return retry_delay, events.ActorRested(*instruction)
     if isinstance(instruction, AwaitPlace):
-        return _PLACE_GRACE, events.PlaceExpired(instruction.tenant)
+        return _PLACE_GRACE, events.PlaceExpired(instruction.claimant)
     return None

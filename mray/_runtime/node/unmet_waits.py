@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mray._common import settings
-from mray._decide.scheduler.records import Tenant
+from mray._decide.scheduler.records import Claimant
 from mray._decide.scheduler.scheduler import Scheduler
 from mray._ipc.limits import above_limit
 from mray._ipc.reactor import Reactor
@@ -30,7 +30,7 @@ class UnmetWaits:
         #: Whether there is nothing to do when a request begins to wait: warnings are off, or a check is due.
         self.attended = self._seconds <= 0
         #: Requests that were at the heads of their classes at the last check.
-        self._seen: list[Tenant] = []
+        self._seen: list[Claimant] = []
         #: Label and amounts of requests that were reported.
         self._told: dict[tuple[object, ...], None] = {}
 
@@ -44,21 +44,21 @@ class UnmetWaits:
         from mray._decide.scheduler.waits import root_of_waiting, sentence, waits  # noqa: PLC0415  (not on the way to the first answer of a session)
 
         scheduler = self._scheduler
-        before = {id(tenant) for tenant in self._seen}
+        before = {id(claimant) for claimant in self._seen}
         self._seen = []
         for wait in waits(scheduler):
-            tenant = wait.tenants[0]
-            like = (tenant.label, tuple(sorted(tenant.needs_free.items())))
+            claimant = wait.claimants[0]
+            like = (claimant.label, tuple(sorted(claimant.needs_free.items())))
             if like in self._told:
                 continue
-            if id(tenant) not in before:
-                self._seen.append(tenant)
+            if id(claimant) not in before:
+                self._seen.append(claimant)
                 continue
             self._told[like] = None
             if len(self._told) > _MOST_TOLD:
                 del self._told[next(iter(self._told))]
             off = f"End what is not needed, ask for less, or start with more. {settings.WARN_WAITING.name}=0 disables this message."
-            self._tell(f"{sentence(scheduler, wait)} {off}\n", root_of_waiting(tenant))
+            self._tell(f"{sentence(scheduler, wait)} {off}\n", root_of_waiting(claimant))
         if scheduler.queue.lacked():
             self._reactor.call_later(self._seconds, self._look)
         else:

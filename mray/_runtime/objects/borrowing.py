@@ -110,7 +110,7 @@ class Borrowing(Part):
         table = self._client.reactor.table
         if lent != self._published and table is not None:
             self._published = lent
-            table.words[self._client.facts["row"] * ROW_WORDS + LENT] = lent
+            table.words[self._client.info["row"] * ROW_WORDS + LENT] = lent
 
     # ------------------------------------------------------------------------------------ as borrower
     def restore(self, object_id: bytes, owner: str) -> ObjectRef:

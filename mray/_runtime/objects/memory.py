@@ -14,8 +14,8 @@ from mray._objects.ownership import Entry
 from mray._objects.store import SegmentStore
 
 if TYPE_CHECKING:
-    from mray._ipc.born import Born
     from mray._ipc.table import SessionTable
+    from mray._ipc.zero_copy import ZeroCopyBuffer
     from mray._objects.serializer import Serialized
     from mray._objects.store import Payload
 
@@ -29,9 +29,9 @@ class Store(Protocol):
 
     def spill(self, value: Serialized, owner: str) -> Payload: ...
 
-    def bear(self, size: int) -> Born: ...
+    def bear(self, size: int) -> ZeroCopyBuffer: ...
 
-    def end_of_array(self, born: Born) -> None: ...
+    def end_of_array(self, buffer: ZeroCopyBuffer) -> None: ...
 
     def free(self, name: str, *, again: bool = True) -> None: ...
 
@@ -64,8 +64,8 @@ class Memory(Protocol):
     #: The class of this session's entries. `mray._objects.store.read` asks an entry for its `mapping`.
     entry: type[Entry]
 
-    def store(self, process: str, session_dir: str, facts: dict[str, Any], table: SessionTable | None) -> Store:
-        """The store of a process that has joined the session that `facts` describe."""
+    def store(self, process: str, session_dir: str, info: dict[str, Any], table: SessionTable | None) -> Store:
+        """The store of a process that has joined the session that `info` describes."""
 
     def segments(self, own: Segments) -> Segments:
         """The memory that a process owns: `own`, which frees it by messages to its producers, or a replacement."""
@@ -77,18 +77,18 @@ class SharedMemory:
     def __init__(self) -> None:
         self.entry: type[Entry] = type("Entry", (Entry,), {})
 
-    def store(self, process: str, session_dir: str, facts: dict[str, Any], table: SessionTable | None) -> SegmentStore:
+    def store(self, process: str, session_dir: str, info: dict[str, Any], table: SessionTable | None) -> SegmentStore:
         assert table is not None
         return SegmentStore(
-            segment_prefix(facts["session"]),
+            segment_prefix(info["session"]),
             process,
             table,
-            facts["row"],
+            info["row"],
             table.rows_in_use,
-            facts["object_store_memory"],
+            info["object_store_memory"],
             os.path.join(session_dir, SPILLED),
-            facts["most_of_disk"],
-            facts["most_kept"],
+            info["most_of_disk"],
+            info["most_kept"],
         )
 
     def segments(self, own: Segments) -> Segments:

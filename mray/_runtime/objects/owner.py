@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from mray._api.object_ref import ObjectRef
 from mray._common import messages as m
 from mray._common.ids import new_object_id
-from mray._ipc.born import counts
 from mray._ipc.segment import unlink
+from mray._ipc.zero_copy import counts
 from mray._objects.ownership import Entry, Guard
 from mray._objects.remote_error import UNPICKLABLE, serialization_error
 from mray._objects.serializer import serialize
@@ -59,9 +59,9 @@ class Owner(Part):
         self._others: set[str] = set()
         client.from_node.on({m.TRIM_NOW: lambda _node: self.store.trim()})
 
-    def joined(self, facts: dict[str, Any]) -> None:
+    def joined(self, info: dict[str, Any]) -> None:
         client = self.client
-        self.store = self._memory.store(client.process, client.session_dir, facts, client.reactor.table)
+        self.store = self._memory.store(client.process, client.session_dir, info, client.reactor.table)
 
     # ------------------------------------------------------------------------------------ values
     def put(self, value: Any) -> ObjectRef:
@@ -98,12 +98,12 @@ class Owner(Part):
         self.client.check()
         self.client.reactor.run_deferred()  # released segments may be reused
         try:
-            born = self.store.bear(size)
+            buffer = self.store.bear(size)
         except ObjectStoreFullError:
             counts.elsewhere += 1
             return None
-        exporter = born.exporter(size)
-        exporter.guard = Guard(self.client.reactor.defer, self.store.end_of_array, born)
+        exporter = buffer.exporter(size)
+        exporter.guard = Guard(self.client.reactor.defer, self.store.end_of_array, buffer)
         return exporter
 
     def store_value(self, value: Serialized, owner: str) -> Payload:
@@ -130,7 +130,7 @@ class Owner(Part):
             self.client.ask(m.MAKE_ROOM)
             with contextlib.suppress(ObjectStoreFullError):
                 return store.write(value, owner)
-        if not self.client.facts["spilling"]:
+        if not self.client.info["spilling"]:
             raise full
         payload = store.spill(value, owner)
         # POINT value spilled
@@ -161,7 +161,7 @@ class Owner(Part):
             self._others.remove(end.process)
             self.store.forget_owner(end.process)
 
-    def bequeathed(self, segments: Sequence[str]) -> None:
+    def segments_orphaned(self, segments: Sequence[str]) -> None:
         self.client.reactor.defer(partial(self.segments.discard_unclaimed, segments))
 
     def connection_ended(self, connection: Connection, error: Exception | None, unread: bool) -> None:
@@ -171,7 +171,7 @@ class Owner(Part):
                 unlink(name)
 
     def left(self) -> None:
-        if self.client.facts:
+        if self.client.info:
             self.store.close()
 
 

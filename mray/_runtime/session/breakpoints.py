@@ -103,7 +103,7 @@ class Breakpoints:
         folder = os.path.join(self._session_dir, FOLDER)
         os.makedirs(folder, 0o700, exist_ok=True)
         path = os.path.join(folder, f"{os.getpid()}-{next(self._numbers)}")
-        facts = {
+        info = {
             "pid": os.getpid(),
             "start": processes.start_of(os.getpid()),
             "name": self._name()[:200],
@@ -116,7 +116,7 @@ class Breakpoints:
         try:
             draft = path + ".new"
             with io.open(draft, "w", encoding="utf-8") as file:
-                json.dump(facts, file)
+                json.dump(info, file)
             os.rename(draft, path + ".json")
             self._tell(path, where, mode)
             while True:
@@ -162,11 +162,11 @@ def stops(session_dir: str) -> Iterator[BreakpointStop]:
         path = os.path.join(folder, name.removesuffix(".json"))
         try:
             with io.open(path + ".json", encoding="utf-8") as file:
-                facts = json.load(file)
+                info = json.load(file)
             # With an empty pid the kernel's file would be that of the whole machine.
-            start = facts.pop("start")
-            if isinstance(facts["pid"], int) and (not is_seen or start == processes.start_of(facts["pid"])):
-                found.append(BreakpointStop(session_dir=session_dir, path=path, **{**facts, "since": float(facts["since"])}))
+            start = info.pop("start")
+            if isinstance(info["pid"], int) and (not is_seen or start == processes.start_of(info["pid"])):
+                found.append(BreakpointStop(session_dir=session_dir, path=path, **{**info, "since": float(info["since"])}))
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):  # removed, or damaged
             continue
     yield from sorted(found, key=lambda stop: stop.since)

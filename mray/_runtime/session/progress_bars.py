@@ -267,7 +267,7 @@ class tqdm:  # noqa: N801  (tqdm's name)
             return
         self._told = moment
         backend = backend_if_started()
-        if backend is None or backend.context()["mode"] != "worker" or backend.facts().get("one_process"):
+        if backend is None or backend.context()["mode"] != "worker" or backend.info().get("one_process"):
             board.process_state_update(self._state())
             return
         text = json.dumps({"kind": "progress", "state": self._state()})

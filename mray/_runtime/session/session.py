@@ -43,7 +43,7 @@ from mray._ipc.table import measures
 from mray._runtime.client import failed_calls
 from mray._runtime.client.client import Client
 from mray._runtime.connections.deaths import RESET, ended_error, node_error, reset_error
-from mray._runtime.connections.endpoint import Resident
+from mray._runtime.connections.endpoint import ProcessHost
 from mray._runtime.environment.environments import reduce_environment, take_over, variables_of, variables_of_zygote
 from mray._runtime.processes import line_coverage, template
 from mray._runtime.processes.foresight import note_of_program
@@ -78,7 +78,7 @@ _LEAST_DESCRIPTORS = 128
 _NO_ROOM = "{what}: {place}. Make room there, or name another place for sessions with MRAY_TMPDIR or init(_temp_dir=...)."
 
 
-class SessionHold(Resident, ABC):
+class SessionHold(ProcessHost, ABC):
     """A driver's hold on a session, its own or one that it has joined."""
 
     def __init__(self, directory: str, client: Client) -> None:
@@ -97,7 +97,7 @@ class SessionHold(Resident, ABC):
             cloudpickle.register_pickle_by_value(main)
 
     def _attach(self, client: Client) -> None:
-        client.resident = self
+        client.process_host = self
         client.from_node.on({m.ENDING: self._on_ending})
 
     def _on_ending(self, _node: Any, text: str) -> None:
@@ -214,7 +214,7 @@ class Session(SessionHold):
         return client
 
     def node_lost(self) -> BaseException | None:
-        """As `Resident.node_lost`; this driver cleans up when the node did not exit in order."""
+        """As `ProcessHost.node_lost`; this driver cleans up when the node did not exit in order."""
         if self._resetting:
             return reset_error() if self._holds() else None
         if not self._holds():
@@ -339,13 +339,13 @@ def _launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict
     directory, lock = make_directory(temp_dir)
     try:
         _check_shared_memory(directory)
-        _give_port(directory, chosen["facts"]["node_ip_address"], chosen.pop("ports"))
+        _give_port(directory, chosen["info"]["node_ip_address"], chosen.pop("ports"))
         spill = chosen.pop("object_spilling_directory") or _disk_for(directory)
         if spill is not None:
             reaper.spill_elsewhere(directory, spill)
         # POINT directory named
         with listen_at(os.path.join(directory, NODE_SOCKET)) as listener:
-            chosen["facts"]["session_name"] = os.path.basename(directory)
+            chosen["info"]["session_name"] = os.path.basename(directory)
             if chosen["job"] is not None:
                 take_files(chosen["job"], directory)
                 chosen["env"] = chosen["job"]["env"]
@@ -408,8 +408,8 @@ def end_node(directory: str, lock: int, pid: int) -> str:
 def _complaint_of_disk(directory: str) -> str:
     """The reason of a node that could not write its log, because the disk is full; "" otherwise."""
     with contextlib.suppress(OSError):
-        facts = os.statvfs(directory)
-        if not facts.f_bavail or (facts.f_files and not facts.f_favail):
+        info = os.statvfs(directory)
+        if not info.f_bavail or (info.f_files and not info.f_favail):
             return _NO_ROOM.format(place=directory, what=os.strerror(errno.ENOSPC))
     return ""
 
@@ -466,7 +466,7 @@ def choose_options(options: SessionOptions, *, persistent: bool = False) -> dict
         "ports": [0] if options.port == 0 or not persistent else [options.port] if options.port else [DEFAULT_PORT, 0],
         "preload": [*settings.preloaded_everywhere(), *options.preload],
         "note": _note() if options.foresee else "",
-        "facts": {
+        "info": {
             "node_id": node_id,
             "node_name": options.node_name or address,
             "node_ip_address": address,

@@ -155,16 +155,16 @@ class Packer:
             name,
             error,
             pid=os.getpid(),
-            ip=self._client.facts["node_ip_address"],
+            ip=self._client.info["node_ip_address"],
             actor_id=context.actor_id,
             actor_repr=self._actor.repr_now() if context.actor_id else None,
         )
 
     def note_failure(self, task_id: bytes, error: BaseException) -> bytes:
         """Remember a failed call for observers; returns its pickled error."""
-        facts = failed_calls.facts(error)
+        info = failed_calls.info(error)
         with self._noting:  # groups fail concurrently
-            self.failures.append((task_id, *facts))
+            self.failures.append((task_id, *info))
         return pickle_error(error)
 
     def item_failure(self, running: RunningCall, error: BaseException) -> bytes | None:

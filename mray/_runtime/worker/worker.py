@@ -35,7 +35,7 @@ from mray._runtime.client.call_context import CallContext
 from mray._runtime.client.calls import failed_reply
 from mray._runtime.client.cancelling import Interrupts
 from mray._runtime.client.client import Client
-from mray._runtime.connections.endpoint import Resident, fault_error
+from mray._runtime.connections.endpoint import ProcessHost, fault_error
 from mray._runtime.connections.ends import Ended
 from mray._runtime.processes.native_threads import VARIABLE
 from mray._runtime.processes.process import Process
@@ -58,7 +58,7 @@ LISTED = 1000
 LAST_TOLD = 1000
 
 
-class Worker(Resident):
+class Worker(ProcessHost):
     """The worker's state and main loop."""
 
     def __init__(self, client: Client, process: Process) -> None:
@@ -93,7 +93,7 @@ class Worker(Resident):
         #: Whether the main thread has other work than graphs. (A C function: called around each sleep.)
         self._pending: Callable[[], object] = self.inbox.__len__
         client.from_node.on({m.ACTOR_START: main.enqueuing(m.ACTOR_START), m.EXIT: main.enqueuing(m.EXIT)})
-        client.resident = self
+        client.process_host = self
         client.reactor.guard.terminated = self._terminated
         client.sections["work"] = self.work
 
@@ -376,7 +376,7 @@ class Worker(Resident):
     def _ask_for_mps(self) -> tuple[str, str]:
         """See `Devices.show`. Waits for the daemon; a process that cannot be its client ends."""
         client = self.client
-        if not self.context.gpu_ids or client.facts["mps"] not in ("on", "auto"):
+        if not self.context.gpu_ids or client.info["mps"] not in ("on", "auto"):
             return "", ""
         try:
             pipe, uuid = client.ask(m.QUERY, "mps_client", [])

@@ -54,7 +54,7 @@ def status_of(view: SessionView) -> dict[str, Any]:
         "session_dir": view.directory,
         "address": address_of(view.directory),
         "driver_pid": node["driver_pid"],
-        "persistent": node["facts"]["persistent"],
+        "persistent": node["info"]["persistent"],
         "node_pid": node["node_pid"],
         "drivers": [
             {**{name: job[name] for name in ("job_id", "entrypoint", "start_time", "namespace")}, "pid": int(job["driver_info"]["pid"])}

@@ -32,7 +32,7 @@ def main(words: list[str]) -> int:
 def _timeline(given: argparse.Namespace) -> int:
     view = look(given.session, given.timeout, detail=False)
     trace = timeline(view.directory, given.timeout, with_running=True)
-    for who, why in trace.facts["lost"].items():
+    for who, why in trace.info["lost"].items():
         print(f"mray: nothing of the {who}: it {why}", file=sys.stderr)
     slices = sum(len(each.spans) for each in trace.recordings)
     if not slices:

@@ -171,12 +171,12 @@ def _join(world_size: int, rank: int, backend: str, group_name: str, timeout: fl
 class _Declared:
     """The actor that holds the declaration of a group."""
 
-    def __init__(self, *facts: Any) -> None:
-        self._facts = facts
+    def __init__(self, *info: Any) -> None:
+        self._info = info
 
-    def facts(self) -> tuple[Any, ...]:
+    def info(self) -> tuple[Any, ...]:
         """Ids of the actors by rank, world size, backend and joining timeout. No handles: a declaration keeps no actor alive."""
-        return self._facts
+        return self._info
 
 
 def _declared_name(group_name: str) -> str:
@@ -218,7 +218,7 @@ def create_collective_group(
     by_rank = ids_of(actor for _rank, actor in sorted(zip(ranks, actors, strict=True), key=lambda pair: pair[0]))
     options: dict[str, Any] = {"name": _declared_name(group_name), "lifetime": "detached", "num_cpus": 0}
     declared: Any = remote(_Declared).options(**options).remote(by_rank, world_size, backend, gloo_timeout)
-    get(declared.facts.remote())
+    get(declared.info.remote())
 
 
 @_asked_of_ray
@@ -268,7 +268,7 @@ def get_group_handle(group_name: str = "default") -> BaseGroup:
         declared = get_actor(_declared_name(group_name))
     except ValueError:
         raise RuntimeError(f"The collective group '{group_name}' is not initialized in the process.") from None
-    actors, world_size, backend, timeout = get(declared.facts.remote())
+    actors, world_size, backend, timeout = get(declared.info.remote())
     if here["actor_id"] not in actors:
         raise RuntimeError(f"The collective group '{group_name}' is not initialized in the process, and this is none of its actors.")
     return _join(world_size, actors.index(here["actor_id"]), backend, group_name, timeout, actors)

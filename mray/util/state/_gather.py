@@ -19,7 +19,7 @@ from mray._inside.processes import IDLE_TITLE, shown_title
 from mray._observe.observer import ask_node, ask_processes
 from mray.exceptions import describe_status
 from mray.util.placement_group import scheduling_state
-from mray.util.state._processes import facts_of, gpu_memory, gpus
+from mray.util.state._processes import gpu_memory, gpus, info_of
 from mray.util.state.common import (
     ActorState,
     ChannelState,
@@ -75,9 +75,9 @@ class SessionView:
         #: Also of processes that have ended.
         self.pids = {dead["process"]: dead["pid"] for dead in self.node["dead_workers"]}
         self.pids.update({process: row["pid"] for process, row in self.processes.items()})
-        facts = self.node["facts"]
-        self.node_id: str = facts["node_id"]
-        self.ip: str = facts["node_ip_address"]
+        info = self.node["info"]
+        self.node_id: str = info["node_id"]
+        self.ip: str = info["node_ip_address"]
         #: Actor id -> the name of the actor, or else of its class.
         self.names = {actor["actor_id"].hex(): actor["name"] or short_name(actor["class_name"]) for actor in self.node["actors"]}
         self._asked: set[str] = set()
@@ -345,7 +345,7 @@ def workers(view: SessionView) -> Iterator[WorkerState]:
             waits_for=list(_debts(view, answers)),
             waits_in_graphs=list(_edges_awaited(view, answers)),
             gpu_bytes=on_gpus.get(pid),
-            **(facts_of(pid) if view.detail and pid else {}),
+            **(info_of(pid) if view.detail and pid else {}),
         )
     for dead in view.node["dead_workers"]:
         kind, text = dead["cause"] or (m.CAUSE_CRASH, "")
@@ -371,7 +371,7 @@ def _activity(record: Row, actor: Row | None, work: Row, in_graph: bool) -> str:
 
 def _task_in(worker: Row, work: Row) -> str:
     """The task that a worker runs: many may have run under a lease since it was granted."""
-    if not worker["tenant"]:
+    if not worker["claimant"]:
         return ""
     # The process title shows it even when the worker cannot answer; not in a session of one process, or where user code has set the title.
     task = shown_title(worker["pid"]) or work.get("task", "")
@@ -398,7 +398,7 @@ def _edges_awaited(view: SessionView, answers: Row) -> Iterator[str]:
 
 
 def nodes(view: SessionView) -> Iterator[NodeState]:
-    facts = view.node["facts"]
+    info = view.node["info"]
     pid = view.node["node_pid"]
     used = sum(process["object_store_bytes"] for process in view.processes.values())
     # Room for objects is not reserved: free is what is not used.
@@ -409,10 +409,10 @@ def nodes(view: SessionView) -> Iterator[NodeState]:
         is_head_node=True,
         state="ALIVE",
         state_message=None,
-        node_name=facts["node_name"],
+        node_name=info["node_name"],
         resources_total=view.node["resources"],
         labels={"ray.io/node-id": view.node_id, **view.node["labels"]},
-        start_time_ms=facts_of(pid).get("start_time_ms"),
+        start_time_ms=info_of(pid).get("start_time_ms"),
         end_time_ms=0,
         resources_available=free,
         pid=pid,
@@ -431,9 +431,9 @@ def jobs(view: SessionView) -> Iterator[JobState]:
             status="RUNNING" if not ended else "SUCCEEDED" if job["left"] else "FAILED",
             message=None if not ended or job["left"] else "its driver has died without shutdown()",
             driver_info={"id": job["job_id"], "node_ip_address": view.ip, "pid": str(job["pid"])},
-            start_time=(facts_of(job["pid"]).get("start_time_ms") if not ended else None) or int(job["start"] * 1000),
+            start_time=(info_of(job["pid"]).get("start_time_ms") if not ended else None) or int(job["start"] * 1000),
             end_time=int(job["end"] * 1000) or None,
-            session_dir=view.node["facts"]["session_dir"],
+            session_dir=view.node["info"]["session_dir"],
         )
 
 

@@ -16,17 +16,17 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _GPU_PATIENCE = 5.0
 
 
-def facts_of(pid: int) -> dict[str, Any]:
+def info_of(pid: int) -> dict[str, Any]:
     """``rss_bytes, cpu_seconds, start_time_ms`` of a process."""
     try:
-        facts = stat_of(pid)
+        info = stat_of(pid)
     except OSError:
         return {}
     booted = time() - clock_gettime(CLOCK_BOOTTIME)
     return {
-        "rss_bytes": int(facts[21]) * _PAGE,
-        "cpu_seconds": (int(facts[11]) + int(facts[12])) / _TICKS,
-        "start_time_ms": int((booted + int(facts[19]) / _TICKS) * 1000),
+        "rss_bytes": int(info[21]) * _PAGE,
+        "cpu_seconds": (int(info[11]) + int(info[12])) / _TICKS,
+        "start_time_ms": int((booted + int(info[19]) / _TICKS) * 1000),
     }
 
 

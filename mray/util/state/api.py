@@ -99,7 +99,7 @@ def session_directory(address: str | None = None) -> str:
     if address in _ANY:
         backend = backend_if_started()
         if backend is not None:
-            return str(backend.facts()["session_dir"])
+            return str(backend.info()["session_dir"])
         address = settings.named_address()
     if address is None:
         running = sessions()

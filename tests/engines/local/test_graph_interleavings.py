@@ -323,7 +323,7 @@ class Echo:
 with InputNode() as value:
     graph = Echo.remote().echo.bind(value).experimental_compile()
 graph.execute(numpy.ones(1_000_000))
-directory = current_backend().facts()["session_dir"]
+directory = current_backend().info()["session_dir"]
 
 @mray.remote(num_cpus=0)
 class Member:

@@ -38,7 +38,7 @@ def two_deposits():
     return mray.get(account.read.remote())
 
 
-def story():
+def event_log():
     """The steps of a program, in their order."""
 
     @mray.remote
@@ -70,14 +70,14 @@ def test_some_seeds_show_a_race_and_others_do_not():
 
 
 def test_the_same_seed_shows_the_same_every_time():
-    first = explore(story, range(8), num_cpus=4)
+    first = explore(event_log, range(8), num_cpus=4)
     assert len({str(told) for told in first.values()}) > 1
     for _ in range(3):
-        assert explore(story, range(8), num_cpus=4) == first
+        assert explore(event_log, range(8), num_cpus=4) == first
 
 
 def test_an_order_does_not_depend_on_what_else_the_machine_does():
-    first = explore(story, [3], num_cpus=4)
+    first = explore(event_log, [3], num_cpus=4)
     end = threading.Event()
 
     def burn():
@@ -87,8 +87,8 @@ def test_an_order_does_not_depend_on_what_else_the_machine_does():
     burner = threading.Thread(target=burn)
     burner.start()
     try:
-        assert explore(story, [3], num_cpus=4) == first
-        assert explore(story, [3], num_cpus=4, real_time=True) == first
+        assert explore(event_log, [3], num_cpus=4) == first
+        assert explore(event_log, [3], num_cpus=4, real_time=True) == first
     finally:
         end.set()
         burner.join()
@@ -113,7 +113,7 @@ def test_the_variable_chooses_the_order(monkeypatch):
     for seed in ("5", "5", "6"):
         monkeypatch.setenv("MRAY_LOCAL_SEED", seed)
         with mray.init(local_mode=True, num_cpus=4, logging_level="ERROR"):
-            told.append(story())
+            told.append(event_log())
     assert told[0] == told[1] != told[2]
 
 
@@ -132,7 +132,7 @@ def test_only_a_session_in_one_process_has_decisions():
 
 def test_a_session_that_runs_is_in_the_way_of_an_exploration():
     with mray.init(local_mode=True, logging_level="ERROR"), pytest.raises(mray.exceptions.RaySystemError, match="shutdown"):
-        explore(story)
+        explore(event_log)
 
 
 # ---------------------------------------------------------------------------------------------------- time

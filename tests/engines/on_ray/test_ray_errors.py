@@ -86,7 +86,7 @@ def test_other_exceptions_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("raised", [False, True], ids=["as stored", "as raised by get"])
-def test_the_error_of_a_task_keeps_its_facts_and_is_an_instance_of_its_cause(raised: bool) -> None:
+def test_the_error_of_a_task_keeps_its_attributes_and_is_an_instance_of_its_cause(raised: bool) -> None:
     error = task_error(ValueError("no"))
     made = translated(error.as_instanceof_cause() if raised else error)
     assert isinstance(made, exceptions.RayTaskError)

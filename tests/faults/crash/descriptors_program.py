@@ -73,7 +73,7 @@ def few(free: int) -> Iterator[None]:
 @contextmanager
 def node_has_few(free: int) -> Iterator[None]:
     """The node gets so many more descriptors."""
-    pid = current_backend().client.facts["node_pid"]
+    pid = current_backend().client.info["node_pid"]
     limits = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     used = {int(name) for name in os.listdir(f"/proc/{pid}/fd")}
     limit = next(limit for limit in range(4096) if limit - len([fd for fd in used if fd < limit]) == free)
@@ -125,7 +125,7 @@ def put() -> None:
 def spill() -> None:
     """The last of these have no room in memory, and lie in files."""
     refs = [mray.put(b"%d" % number * SPILLED) for number in range(5)]
-    assert os.listdir(os.path.join(current_backend().facts()["session_dir"], "spilled"))
+    assert os.listdir(os.path.join(current_backend().info()["session_dir"], "spilled"))
     assert [mray.get(ref)[:1] for ref in refs] == [b"0", b"1", b"2", b"3", b"4"]
 
 

@@ -242,7 +242,7 @@ def starting() -> None:
         if pages is not None:
             fill(SESSIONS, pages)
         else:
-            taken = (facts := os.statvfs(SESSIONS)).f_files - facts.f_ffree
+            taken = (info := os.statvfs(SESSIONS)).f_files - info.f_ffree
             subprocess.run(["mount", "-o", f"remount,nr_inodes={taken + names}", str(SESSIONS)], check=True)
         try:
             mray.init(num_cpus=1, logging_level="ERROR", object_store_memory=STORE, object_spilling_directory=str(OBJECTS))

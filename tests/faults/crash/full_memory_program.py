@@ -42,8 +42,8 @@ Scene = Iterator[Callable[[], None]]
 def leave(pages: int) -> None:
     """Take all of the room but so many pages."""
     give_back()
-    facts = os.statvfs(SHM)
-    taken = (facts.f_bfree - pages) * facts.f_bsize
+    info = os.statvfs(SHM)
+    taken = (info.f_bfree - pages) * info.f_bsize
     assert taken > 0, "the tmpfs is too small for this"
     fd = os.open(FILLER, os.O_RDWR | os.O_CREAT)
     os.posix_fallocate(fd, 0, taken)

@@ -332,14 +332,14 @@ class Driver:
                 value = end(value, timeout=PATIENCE)
             return {"value": value}
         except (Exception, KeyboardInterrupt) as error:
-            facts = {name: getattr(error, name, None) for name in ("pid", "signal", "exit_code")}
+            info = {name: getattr(error, name, None) for name in ("pid", "signal", "exit_code")}
             cause = getattr(error, "cause", None) or error.__cause__
             return {
                 "error": [cls.__name__ for cls in type(error).__mro__],
                 "text": str(error),
                 "cause": [cls.__name__ for cls in type(cause).__mro__] if cause is not None else [],
                 "trace": "".join(traceback.format_exception(error)),
-                **facts,
+                **info,
             }
 
     # -- everything else -----------------------------------------------------------------------

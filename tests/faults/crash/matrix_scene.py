@@ -44,13 +44,13 @@ LIMITS: dict[str, Callable[[int], tuple[int, tuple[int, int]]]] = {
 }
 
 
-def until(condition: Callable[[], Any], what: str, story: Callable[[], str] = str) -> Any:
+def until(condition: Callable[[], Any], what: str, event_log: Callable[[], str] = str) -> Any:
     """Wait for the world."""
     deadline = time.monotonic() + PATIENCE
     pause = 0.0005
     while not (found := condition()):
         if time.monotonic() > deadline:
-            pytest.fail(f"did not come about: {what}\n{story()}")
+            pytest.fail(f"did not come about: {what}\n{event_log()}")
         time.sleep(pause)
         pause = min(pause * 1.5, 0.02)
     return found
@@ -100,7 +100,7 @@ class Gate:
             poll.register(driver.socket, select.POLLIN)
         ready = dict(poll.poll(PATIENCE * 1000))
         if self._listener.fileno() not in ready:
-            pytest.fail(f"nobody came into the phase; {driver.story(answer=bool(ready))}")
+            pytest.fail(f"nobody came into the phase; {driver.event_log(answer=bool(ready))}")
         self._inside, _ = self._listener.accept()
         self._listener.close()
         return json.loads(self._inside.makefile("r").readline())  # type: ignore[no-any-return]
@@ -186,7 +186,7 @@ class Drive:
         poll = select.poll()
         poll.register(self.socket, select.POLLIN)
         if not poll.poll(PATIENCE * 1000):
-            pytest.fail(f"the driver hangs; {self.story()}")
+            pytest.fail(f"the driver hangs; {self.event_log()}")
         try:
             line = self._lines.readline()
         except ConnectionError:
@@ -195,21 +195,21 @@ class Drive:
             return None
         answer: dict[str, Any] = json.loads(line)
         if "broken" in answer:
-            pytest.fail(f"{answer['broken']}\n{self.story()}")
+            pytest.fail(f"{answer['broken']}\n{self.event_log()}")
         return answer
 
     def ask(self, verb: str, *words: Any) -> dict[str, Any]:
         self.tell(verb, *words)
         answer = self.answer()
         if answer is None:
-            pytest.fail(f"the driver has ended at {verb!r}; {self.story()}")
+            pytest.fail(f"the driver has ended at {verb!r}; {self.event_log()}")
         return answer
 
     def gate(self) -> Gate:
         self._numbers += 1
         return Gate(str(self.folder / f"gate{self._numbers}"))
 
-    def story(self, *, answer: bool = False) -> str:
+    def event_log(self, *, answer: bool = False) -> str:
         said = self._lines.readline() if answer else ""
         texts = [f"--- {name}\n{(self.folder / name).read_text()}" for name in ("stdout", "stderr")]
         return f"living processes: {self.processes()}\n{said}\n" + "\n".join(texts)
@@ -225,7 +225,7 @@ class Drive:
                         return int(pid)
             return 0
 
-        return int(until(find, "a zygote", self.story))
+        return int(until(find, "a zygote", self.event_log))
 
     def paths(self) -> list[Path]:
         """Everything below the folder of its sessions; what goes while this looks is passed over."""
@@ -268,7 +268,7 @@ class Drive:
     def wait(self) -> int:
         """The driver's exit status; it is ending."""
         if self.status is None:
-            until(lambda: is_gone(self.pid), "the end of the driver", self.story)
+            until(lambda: is_gone(self.pid), "the end of the driver", self.event_log)
             self.status = self._nursery.ask("wait", self.pid)
         return self.status
 
@@ -313,12 +313,12 @@ class Drive:
                 os.kill(pids["node"], signal.SIGSTOP)
                 until(lambda: state_of(pids["node"]) == "T", "the stop of the node")
             self.tell("play", seat, phase, gate.where, manner in SPOILS)
-            facts = gate.wait(self, afterwards=phase == "shutdown")
-            pids["seat"] = pids[seat] = facts["pid"]
+            info = gate.wait(self, afterwards=phase == "shutdown")
+            pids["seat"] = pids[seat] = info["pid"]
             if manner in ORDERS and seat in victims and len(victims) == 1:
                 gate.order(manner)
                 if asleep:  # else what it waits for might come before it has seen the signal
-                    until(Path(gate.where + OBEYED).exists, "the order to be carried out", self.story)
+                    until(Path(gate.where + OBEYED).exists, "the order to be carried out", self.event_log)
             else:
                 harm_from_outside(manner, [pids[victim] for victim in victims])
                 if stops and manner in ("SIGSEGV", "SIGTERM"):  # which a stopped process takes when it goes on
@@ -329,13 +329,13 @@ class Drive:
                 os.kill(pids["node"], signal.SIGCONT)
             if manner in DEADLY:
                 for victim in victims:
-                    until(lambda pid=pids[victim]: is_gone(pid), f"the end of the {victim}", self.story)  # type: ignore[misc]
+                    until(lambda pid=pids[victim]: is_gone(pid), f"the end of the {victim}", self.event_log)  # type: ignore[misc]
             if opens or phase == "collective":
                 gate.open()
             answer = self.answer()
         finally:
             gate.close()
-        return {**facts, "pids": pids}, answer
+        return {**info, "pids": pids}, answer
 
 
 def harm_from_outside(manner: str, pids: list[int]) -> None:

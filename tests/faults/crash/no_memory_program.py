@@ -106,9 +106,9 @@ def short_files() -> None:
 
 def filled() -> None:
     assert start()
-    facts = os.statvfs("/dev/shm")
+    info = os.statvfs("/dev/shm")
     with open("/dev/shm/filler", "wb") as file:
-        os.posix_fallocate(file.fileno(), 0, (facts.f_bavail - 128) * facts.f_frsize)
+        os.posix_fallocate(file.fileno(), 0, (info.f_bavail - 128) * info.f_frsize)
     use()
     os.unlink("/dev/shm/filler")
 

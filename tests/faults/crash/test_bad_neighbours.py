@@ -108,7 +108,7 @@ def test_drivers_that_are_not_admitted_leave_no_row(tmp_path: Path, eventually: 
             for name, job_spec in ((process, {}), (process, {"namespace": "n", "place": 5}), ("../" + process, {})):
                 answer = say(connect(node), encode((m.HELLO, m.ROLE_DRIVER, name, os.getpid(), job_spec)))
                 assert decode_message(answer[4:])[0] == m.PROTOCOL_ERROR
-        row = "import mray; mray.init(address='auto', logging_level='ERROR'); print(mray._api.current.backend_if_started().facts()['row'])"
+        row = "import mray; mray.init(address='auto', logging_level='ERROR'); print(mray._api.current.backend_if_started().info()['row'])"
         assert int(run("-c", row)) == 1
     finally:
         run("-m", "mray", "stop")

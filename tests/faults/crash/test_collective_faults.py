@@ -480,7 +480,7 @@ def test_the_driver_may_die_in_the_middle(run_text):
 
 def test_a_group_leaves_no_name_in_shared_memory(make):
     members = make(3)
-    session = current_backend().facts()["session"]
+    session = current_backend().info()["session"]
     for _again in range(3):
         assert mray.get([member.sum.remote() for member in members]) == [3.0] * 3
         assert not [name for name in os.listdir("/dev/shm") if session in name and "group" in name]

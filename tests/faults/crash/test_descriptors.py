@@ -18,11 +18,11 @@ def test_with_descriptors_for_less_and_less_of_it_each_failure_is_told_and_nothi
     assert run.wait() == 0, run.output()
     told = json.loads(run.said()["TOLD"])
     assert told.pop("left", []) == []
-    for what, story in told.items():
-        assert story["works"] is not None, (what, story)
+    for what, event_log in told.items():
+        assert event_log["works"] is not None, (what, event_log)
         # A call may go over a connection that is there, with a segment that is there.
-        assert story["errors"] or what in ("task", "actor"), f"{what} was to fail with no descriptor at all"
-        for error in story["errors"]:
+        assert event_log["errors"] or what in ("task", "actor"), f"{what} was to fail with no descriptor at all"
+        for error in event_log["errors"]:
             assert "Too many open files" in error, (what, error)
             assert "ulimit -n" in error, (what, error)
     run.assert_nothing_left()
@@ -32,12 +32,12 @@ def test_in_a_system_without_room_for_open_files_whatever_cannot_be_opened_is_to
     run.start("system", program=PROGRAM)
     assert run.wait() == 0, run.output()
     told = json.loads(run.said()["TOLD"])
-    for call, story in told.items():
+    for call, event_log in told.items():
         # A session opens nothing with some of these calls, or goes on without.
-        assert story["errors"] or story["works"] == 9, (call, story)
-        for error in story["errors"]:
+        assert event_log["errors"] or event_log["works"] == 9, (call, event_log)
+        for error in event_log["errors"]:
             assert "Too many open files in system: raise fs.file-max" in error, (call, error)
-    assert {"openat", "socket", "eventfd2", "epoll_create1", "pipe2"} <= {call for call, story in told.items() if story["errors"]}
+    assert {"openat", "socket", "eventfd2", "epoll_create1", "pipe2"} <= {call for call, event_log in told.items() if event_log["errors"]}
     run.assert_nothing_left()
 
 
@@ -178,7 +178,7 @@ def until(condition):
     while not condition():
         time.sleep(0.005)
 
-node = current_backend().client.facts["node_pid"]
+node = current_backend().client.info["node_pid"]
 speaker = Speaker.remote()
 mray.get(speaker.__ray_ready__.remote())
 limits = resource.prlimit(node, resource.RLIMIT_NOFILE)

@@ -76,15 +76,15 @@ def check(told: Told, wait: dict[str, Any], pids: dict[str, int]) -> None:
 
 def play(drive: Drive, row: Row) -> dict[str, Any]:
     """Have it happen, and check what those were told who waited."""
-    facts, answer = drive.play(row.seat, row.phase, row.manner, row.victims, opens=not (row.told and row.told[0].error))
+    info, answer = drive.play(row.seat, row.phase, row.manner, row.victims, opens=not (row.told and row.told[0].error))
     if row.status is not None:
         assert answer is None, answer
-        assert drive.wait() == row.status, drive.story()
-        return facts
-    assert answer is not None, drive.story()
+        assert drive.wait() == row.status, drive.event_log()
+        return info
+    assert answer is not None, drive.event_log()
     for told, wait in zip(row.told, answer["waits"], strict=True):
-        check(told, wait, facts["pids"])
-    return facts
+        check(told, wait, info["pids"])
+    return info
 
 
 def test_every_combination_is_a_row_or_excluded_for_a_reason() -> None:
@@ -110,10 +110,10 @@ def test_what_is_played_by_default_has_each_phase_with_each_kind_of_end_and_each
 def test_a_death_is_told_and_the_session_goes_on(shared: Shared, row: Row) -> None:
     drive = shared.get()
     try:
-        facts = play(drive, row)
-        if is_gone(facts["pid"]) and facts["process"]:
-            until(lambda: not drive.left_of(facts["process"]), "nothing is left of the dead", drive.story)
-        drive.ask("rest", facts["process"] if is_gone(facts["pid"]) else "")
+        info = play(drive, row)
+        if is_gone(info["pid"]) and info["process"]:
+            until(lambda: not drive.left_of(info["process"]), "nothing is left of the dead", drive.event_log)
+        drive.ask("rest", info["process"] if is_gone(info["pid"]) else "")
     except BaseException:
         shared.give_up()
         raise

@@ -219,7 +219,7 @@ def refused():
         raise SystemExit("no error")
 
 mray.init(num_cpus=1)
-node = current_backend().client.facts["node_pid"]
+node = current_backend().client.info["node_pid"]
 count = lambda: len(os.listdir(f"/proc/{node}/fd"))
 before = count()
 for _ in range(20):

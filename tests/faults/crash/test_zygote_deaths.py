@@ -51,7 +51,7 @@ class A:
 
 a = A.remote()
 mray.get(a.pid.remote())
-os.kill(current_backend().client.facts["node_pid"], signal.SIGKILL)
+os.kill(current_backend().client.info["node_pid"], signal.SIGKILL)
 mray.get(a.pid.remote(), timeout=60)
 """
 

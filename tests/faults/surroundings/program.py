@@ -223,7 +223,7 @@ def without_its_interpreter() -> None:
     try_it()
 
 
-def _become_a_host(**facts: Any) -> None:
+def _become_a_host(**info: Any) -> None:
     """As if this were a program with Python inside, which would do nothing but begin again, whatever it is started with."""
     runs = os.path.join(os.getcwd(), "runs")
     host = os.path.join(os.getcwd(), "host")
@@ -231,8 +231,8 @@ def _become_a_host(**facts: Any) -> None:
         file.write(f"#!/bin/sh\necho >>{runs}\nexit 1\n")
     os.chmod(host, 0o700)
     sys.executable = host
-    for name, fact in facts.items():
-        setattr(sys, name, fact)
+    for name, value in info.items():
+        setattr(sys, name, value)
     try:
         try_it()
     finally:

@@ -103,9 +103,9 @@ class NCCLGroup(BaseGroup):
         """Return a new tensor with room for one like `tensor` of each rank. ValueError when the others differ from it."""
         shape = tuple(tensor.shape)
         with self.refusing():
-            facts = {(tuple(other.shape), str(other.dtype)) for other in others}
-            if facts != {(shape, str(tensor.dtype))}:
-                raise ValueError(f"Expected tensors of shape {shape} and {tensor.dtype}, but got {sorted(facts)}")
+            info = {(tuple(other.shape), str(other.dtype)) for other in others}
+            if info != {(shape, str(tensor.dtype))}:
+                raise ValueError(f"Expected tensors of shape {shape} and {tensor.dtype}, but got {sorted(info)}")
             dtype = str(tensor.dtype).removeprefix("torch.")
             return self._member.device.empty(dtype, (len(others), *shape))
 

@@ -1,4 +1,4 @@
-"""Tenants that wait for resources: one FIFO queue per scheduling class.
+"""Claimants that wait for resources: one FIFO queue per scheduling class.
 
 Demands of one class are interchangeable: equal resources, environment, placement group and CPUs. Only the head of a class is tried, and
 a class that did not fit sleeps until the resource it lacked is released, so that the cost of an event does not depend on the number of
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from mray._decide.scheduler.records import ClassKey, GrantedLease, Tally, Tenant
+from mray._decide.scheduler.records import Claimant, ClassKey, GrantedLease, Tally
 from mray._decide.scheduler.resources import ResourcePool
 
 
@@ -18,16 +18,16 @@ class _Class:
     __slots__ = ("clients", "queue", "waits_for")
 
     def __init__(self) -> None:
-        #: May hold tenants that are over, which are dropped at the head.
-        self.queue: deque[Tenant] = deque()
-        #: Tenants of `queue` that are not over, per client. Invariant: never empty.
+        #: May hold claimants that are over, which are dropped at the head.
+        self.queue: deque[Claimant] = deque()
+        #: Claimants of `queue` that are not over, per client. Invariant: never empty.
         self.clients: Tally[str] = Tally()
         #: The resource (or the scope of the placement group) that its head lacked; None: the head is to be tried.
         self.waits_for: str | None = None
 
 
 class DemandQueue:
-    """All tenants that wait for resources.
+    """All claimants that wait for resources.
 
     Invariant: a class is in `_ready` when its `waits_for` is None, and otherwise in `_asleep` under that resource.
     """
@@ -40,20 +40,20 @@ class DemandQueue:
     def __len__(self) -> int:
         return sum(sum(scheduling_class.clients.values()) for scheduling_class in self._classes.values())
 
-    def push(self, tenant: Tenant) -> None:
-        """Append a tenant to its class."""
-        key = tenant.key
+    def push(self, claimant: Claimant) -> None:
+        """Append a claimant to its class."""
+        key = claimant.key
         scheduling_class = self._classes.get(key)
         if scheduling_class is None:
             scheduling_class = self._classes[key] = self._ready[key] = _Class()
-        scheduling_class.queue.append(tenant)
-        scheduling_class.clients.add(tenant.client_process)
+        scheduling_class.queue.append(claimant)
+        scheduling_class.clients.add(claimant.client_process)
 
-    def drop(self, tenant: Tenant) -> None:
-        """A queued tenant is over."""
-        key = tenant.key
+    def drop(self, claimant: Claimant) -> None:
+        """A queued claimant is over."""
+        key = claimant.key
         scheduling_class = self._classes[key]
-        scheduling_class.clients.remove(tenant.client_process)
+        scheduling_class.clients.remove(claimant.client_process)
         if not scheduling_class.clients:
             self._forget(key, scheduling_class)
 
@@ -75,50 +75,50 @@ class DemandQueue:
                     scheduling_class.waits_for = None
                     self._ready[key] = scheduling_class
 
-    def next(self, pool: ResourcePool) -> Tenant | None:
-        """Remove and return a tenant whose resources are free; classes take turns."""
+    def next(self, pool: ResourcePool) -> Claimant | None:
+        """Remove and return a claimant whose resources are free; classes take turns."""
         while self._ready:
             key, scheduling_class = next(iter(self._ready.items()))
             del self._ready[key]
             queue = scheduling_class.queue
             while queue[0].over:
                 queue.popleft()
-            tenant = queue[0]
-            lacking = pool.lacking(tenant.needs_free) if tenant.site is None else tenant.site.lacking(tenant)
+            claimant = queue[0]
+            lacking = pool.lacking(claimant.needs_free) if claimant.site is None else claimant.site.lacking(claimant)
             if lacking is not None:
                 scheduling_class.waits_for = lacking
                 self._asleep.setdefault(lacking, {})[key] = scheduling_class
                 continue
             queue.popleft()
-            scheduling_class.clients.remove(tenant.client_process)
+            scheduling_class.clients.remove(claimant.client_process)
             if scheduling_class.clients:
                 self._ready[key] = scheduling_class
             else:
                 del self._classes[key]
-            return tenant
+            return claimant
         return None
 
     def lacked(self) -> dict[str, dict[ClassKey, _Class]]:
-        """The resources that tenants wait for (as keys)."""
+        """The resources that claimants wait for (as keys)."""
         return self._asleep
 
     def others_want(self, name: str, lease: GrantedLease) -> bool:
-        """Whether a tenant waits for this resource that the lease's client cannot serve through the lease itself."""
+        """Whether a claimant waits for this resource that the lease's client cannot serve through the lease itself."""
         asleep = self._asleep[name]
         if len(asleep) > 1 or lease.key not in asleep:
             return True
         clients = asleep[lease.key].clients
         return len(clients) > 1 or lease.client.process not in clients
 
-    def asleep(self) -> Iterator[tuple[str, list[Tenant]]]:
-        """(resource, tenants in order) of each sleeping class; walks everything."""
+    def asleep(self) -> Iterator[tuple[str, list[Claimant]]]:
+        """(resource, claimants in order) of each sleeping class; walks everything."""
         for name, asleep in self._asleep.items():
             for scheduling_class in asleep.values():
-                yield name, [tenant for tenant in scheduling_class.queue if not tenant.over]
+                yield name, [claimant for claimant in scheduling_class.queue if not claimant.over]
 
-    def waiting(self) -> list[Tenant]:
-        """Every waiting tenant (for listings and tests; walks everything)."""
-        return [tenant for scheduling_class in self._classes.values() for tenant in scheduling_class.queue if not tenant.over]
+    def waiting(self) -> list[Claimant]:
+        """Every waiting claimant (for listings and tests; walks everything)."""
+        return [claimant for scheduling_class in self._classes.values() for claimant in scheduling_class.queue if not claimant.over]
 
     def validate(self) -> None:
         assert len(self.waiting()) == len(self)
@@ -128,4 +128,4 @@ class DemandQueue:
                 assert key in self._ready, key
             else:
                 assert key in self._asleep[scheduling_class.waits_for], key
-            assert all(tenant.holding is None and tenant.worker is None for tenant in scheduling_class.queue if not tenant.over)
+            assert all(claimant.holding is None and claimant.worker is None for claimant in scheduling_class.queue if not claimant.over)

@@ -20,7 +20,7 @@ def _binary(text: str | None) -> bytes | None:
     return bytes.fromhex(text) if text else None
 
 
-class RuntimeFacts(dict[str, Any]):
+class RuntimeInfo(dict[str, Any]):
     """See `mray._api.backend.Backend.context`. Each attribute is fetched when read, since some cost Ray a round trip.
 
     Works after Ray was shut down, too: a process that exits asks whether it is a driver.

@@ -1,4 +1,4 @@
-"""Born memory: a segment in which this process creates an array, sends it without a copy, and goes on writing to it privately.
+"""Zero-copy buffers: a segment in which this process creates an array, sends it without a copy, and goes on writing to it privately.
 
     created                                 sealed, when it is first sent
     address --> shared mapping --> segment  address --> private mapping --+--> segment <-- mappings of readers
@@ -63,7 +63,7 @@ _munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 _sealing = threading.RLock()
 #: All instances of this process.
-_living: weakref.WeakSet[Born] = weakref.WeakSet()
+_living: weakref.WeakSet[ZeroCopyBuffer] = weakref.WeakSet()
 
 
 class Counts:
@@ -86,7 +86,7 @@ def size_with_headers(size: int) -> int:
     return round_up(size) + round_up(size // _HEADER_SHARE)
 
 
-class Born(Region):
+class ZeroCopyBuffer(Region):
     """The segment of one array, as the process that creates it has it mapped. The array and the store hold it."""
 
     __slots__ = ("_apart", "_first", "_next", "_reserved", "again", "is_over", "is_sealed", "objects", "segment")
@@ -112,7 +112,7 @@ class Born(Region):
     def exporter(self, size: int) -> Any:
         """Exports the first `size` bytes, and has attributes."""
         exporter = _exporter_type(size).from_buffer(self.segment.memory)
-        exporter.born = self
+        exporter.buffer = self
         return exporter
 
     def is_clean(self, address: int, length: int) -> bool:
@@ -210,9 +210,9 @@ def _exporter_type(size: int) -> Any:
 
 def _before_fork() -> None:
     _sealing.acquire()
-    for born in tuple(_living):
-        born.again = False
-        born.seal()
+    for buffer in tuple(_living):
+        buffer.again = False
+        buffer.seal()
 
 
 os.register_at_fork(before=_before_fork, after_in_parent=_sealing.release, after_in_child=_sealing.release)

@@ -12,7 +12,7 @@ class InvalidTransitionError(RuntimeError):
     """An event that the state of its machine does not allow: a defect of mray. Its text has the previous events."""
 
 
-class Story:
+class EventLog:
     """The last events of one state machine, the oldest first. Costs little while nothing is recorded."""
 
     __slots__ = ("_events", "_of")
