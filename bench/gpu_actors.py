@@ -50,7 +50,7 @@ class Member:
         """Free and total bytes of the device."""
         return self.work.memory()
 
-    def resident(self) -> int:
+    def pss(self) -> int:
         """Bytes of host memory that this process alone accounts for (PSS)."""
         for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
             if line.startswith("Pss:"):

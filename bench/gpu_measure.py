@@ -449,7 +449,7 @@ def shapes(work: Work, scale: Scale) -> Figures:
                 for expected, ref in flying:
                     assert mray.get(ref, timeout=PATIENCE) == expected
                 free.append(mray.get(taker.memory.remote())[0])
-                host.append(sum(mray.get([member.resident.remote() for member in (maker, taker)])))
+                host.append(sum(mray.get([member.pss.remote() for member in (maker, taker)])))
     return {"messages": scale.messages, "device": [free[0] - each for each in free], "host": [each - host[0] for each in host]}
 
 

@@ -25,7 +25,7 @@ def new_array(ray: Any, size: int) -> Any:
     return importlib.import_module("mray.util.shared").empty(size, numpy.uint8)
 
 
-def born_put_get(ray: Any, mebibytes: int) -> list[float]:
+def zero_copy_put_get(ray: Any, mebibytes: int) -> list[float]:
     """Of `put` and `get`, not of making and filling the array."""
     samples = []
     with session(ray, object_store_memory=STORE):
@@ -40,15 +40,15 @@ def born_put_get(ray: Any, mebibytes: int) -> list[float]:
     return samples[3:]
 
 
-def born_put_get_1m(ray: Any) -> list[float]:
-    return born_put_get(ray, 1)
+def zero_copy_put_get_1m(ray: Any) -> list[float]:
+    return zero_copy_put_get(ray, 1)
 
 
-def born_put_get_64m(ray: Any) -> list[float]:
-    return born_put_get(ray, 64)
+def zero_copy_put_get_64m(ray: Any) -> list[float]:
+    return zero_copy_put_get(ray, 64)
 
 
-def born_echo_16m(ray: Any) -> list[float]:
+def zero_copy_echo_16m(ray: Any) -> list[float]:
     dag = importlib.import_module(f"{ray.__name__}.dag")
     with session(ray, object_store_memory=STORE):
         actor = echo_actor(ray).remote()
@@ -63,7 +63,7 @@ def born_echo_16m(ray: Any) -> list[float]:
             graph.teardown()
 
 
-def born_batches(ray: Any) -> list[float]:
+def zero_copy_batches(ray: Any) -> list[float]:
     """An item of a generator of batches of 12 MiB, each made, sent and summed up in part."""
 
     class Loader:

@@ -137,7 +137,7 @@ def dead_memory(place: Place) -> None:
 
 def peers(place: Place) -> None:
     """Whether GPUs read each other's memory right, and how they are joined."""
-    from mray.cli import checks  # noqa: PLC0415
+    from mray._device import gpu_checks as checks  # noqa: PLC0415
 
     if len(place.platform.devices) < 2:
         tell("peers", "this machine has one GPU")

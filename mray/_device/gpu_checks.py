@@ -5,11 +5,11 @@ No GPU is initialised in this process: several GPUs try each other in a separate
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 
 from mray._common import settings
 from mray._common.finding import BAD, NOTE, OK, WARNING, Finding
+from mray._common.kept import os
 from mray._device import libcuda, libnccl, mps_control, nccl_library
 from mray._device.peer_check import NO_ACCESS, RIGHT, WRONG, check_peers
 from mray._device.platform import platform

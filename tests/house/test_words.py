@@ -8,36 +8,11 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from tests.house import ideas
 from tests.house.source import ROOT, modules, nodes, parsed
 
-#: Parts of a name that a newcomer cannot guess, and the word of the field.
-REPLACED = {
-    "attendant": "poller",
-    "baton": "run token",
-    "bell": "doorbell, wakeup",
-    "census": "object counts",
-    "company": "batch",
-    "courier": "sender",
-    "crew": "worker pool",
-    "crowded": "oversubscribed",
-    "deed": "graph handle",
-    "departure": "export",
-    "dress": "environment variables",
-    "farewell": "leave, end",
-    "grave": "records of the dead",
-    "hope": "limit",
-    "landing": "staging",
-    "nonsense": "protocol error",
-    "relief": "background reader",
-    "renewal": "session reset",
-    "ruled": "checked",
-    "shipment": "message",
-    "strand": "simulated thread",
-    "twin": "counterpart",
-    "whereabouts": "runtime facts",
-    "wishes": "job specification, options",
-    "witness": "liveness",
-}
+#: Retired words as parts of a name, and the term that replaces each.
+REPLACED = ideas.retired_words(ideas.TERMS.read_text())
 
 _COMMENT = re.compile(r"(?:.*\S  |\s*)#:? (.*)$")
 _LIKELY = re.compile(r"(?:Who|What)|of\s+before")

@@ -106,10 +106,10 @@ def processes() -> list[ProcessMemory]:
         try:
             session = int(stat_of(pid)[3])
             with io.open(f"/proc/{pid}/statm", "rb") as file:
-                _size, resident, shared = map(int, file.read().split()[:3])
+                _size, rss, shared = map(int, file.read().split()[:3])
         except (OSError, ValueError):
             continue
-        found.append(ProcessMemory(pid, session, (resident - shared) * PAGE))
+        found.append(ProcessMemory(pid, session, (rss - shared) * PAGE))
     return found
 
 
