@@ -59,6 +59,8 @@ DEVICE = frozenset({CUDA_IPC, PINNED})
 ON_DEVICES = DEVICE | {NCCL}
 
 AUTO, ACCELERATOR = "auto", "accelerator"
+#: Requests for host memory.
+_HOST = frozenset({SHM, "cpu"})
 #: Transports that need a device at both ends.
 DEMANDS_DEVICE = frozenset({ACCELERATOR, CUDA_IPC, NCCL})
 
@@ -70,7 +72,7 @@ NO_INPUT = "DAG inputs cannot be transferred via accelerator because the driver 
 def select(writer: Site, reader: Site, asked: str = AUTO, *, hinted: bool = False) -> str:
     """The transport between two endpoints, never `LOCAL` or `COMMUNICATOR`; `hinted`: the user has said that there are tensors.
 
-    Raises ValueError when the requested transport cannot work.
+    Raises ValueError when the requested transport cannot work, or has no rule here.
     """
     if asked in DEMANDS_DEVICE:
         _demand_devices(writer, reader, asked)
@@ -78,7 +80,11 @@ def select(writer: Site, reader: Site, asked: str = AUTO, *, hinted: bool = Fals
             return _cuda_ipc(writer, reader)
         if asked == NCCL:
             return _nccl(writer, reader)
-    elif asked != AUTO or not _takes_part(writer, reader):
+    elif asked in _HOST:
+        return SHM
+    elif asked != AUTO:
+        raise ValueError(f"no rule for transport={asked!r}")
+    elif not _takes_part(writer, reader):
         return SHM
     if writer.pid == reader.pid:
         return SHM

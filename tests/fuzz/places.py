@@ -10,7 +10,7 @@ import ast
 
 #: Functions that take bytes apart.
 _READ = {"loads", "load", "unpack", "unpack_from", "frombuffer", "from_buffer", "from_buffer_copy", "recv_fds", "b85decode"}
-_DECODE = {"decode", "decode_message", "decode_unknown", "decode_short", "from_text"}
+_DECODE = {"decode", "decode_message", "decode_unknown", "decode_short", "first_message", "from_text"}
 
 #: Decoder -> the places that are tried by it.
 TRIED: dict[str, tuple[str, ...]] = {
@@ -32,7 +32,7 @@ TRIED: dict[str, tuple[str, ...]] = {
     "stream of a stranger": ("_ipc.connection:SocketConnection._meet",),
     "stream of a peer": ("_ipc.connection:SocketConnection._take",),
     "ring of a peer": ("_ipc.connection:SocketConnection.read_ring", "_ipc.connection:_frames"),
-    "answer of the node": ("_observe.observer:_Reader.feed",),
+    "answer of the node": ("_ipc.frames:first_message", "_observe.observer:_Reader.feed"),
     "variable of a worker": (
         "_ipc.frames:from_text",
         "_backends.entry:_run_builder",

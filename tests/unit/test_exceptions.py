@@ -82,6 +82,7 @@ SAMPLES: list[BaseException] = [
     x.RuntimeEnvSetupError(),
     x.TaskPlacementGroupRemoved(),
 ]
+SAMPLES += [kind("t") for kind in x.RAY_EXCEPTION_TYPES if kind not in {type(error) for error in SAMPLES}]
 
 
 @pytest.mark.parametrize("error", SAMPLES, ids=lambda error: type(error).__name__)
@@ -92,6 +93,11 @@ def test_pickles_with_its_text_and_attributes(error: BaseException) -> None:
     assert again.__dict__.keys() == error.__dict__.keys()
     plain = {key: value for key, value in error.__dict__.items() if not isinstance(value, BaseException)}
     assert {key: again.__dict__[key] for key in plain} == plain
+
+
+def test_every_class_is_exported() -> None:
+    kinds = {kind for kind in vars(x).values() if isinstance(kind, type) and issubclass(kind, x.RayError)}
+    assert set(x.RAY_EXCEPTION_TYPES) == kinds - {x.RayError}
 
 
 def test_every_class_can_be_made_with_a_text() -> None:

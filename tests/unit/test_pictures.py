@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 
+from mray._channel import select
 from mray._graph.compiler.compile import plan_graph
+from mray._graph.drawing import _CHANNEL_NAMES
 from mray._graph.plan import Graph, Source, Transfer
 from mray._picture.dot_form import dot
-from mray._picture.figure import Box, Edge, Figure, owner_colors
+from mray._picture.figure import STROKES, Box, Edge, Figure, owner_colors
 from mray._picture.graphviz import picture
 from mray._picture.mermaid import mermaid
 from mray._picture.picture_measures import in_bytes, in_seconds, measures_of
@@ -167,6 +169,14 @@ def test_all_about_a_channel_is_in_the_tooltip_and_on_the_edge_when_asked_for() 
     lines = ["SharedMemoryType", "BufferedSharedMemoryChannel", f"{ring.entries} entries of {ring.entry_bytes} bytes"]
     assert tooltip(parts(brief, "edge")[0]).split("\n") == lines
     assert texts(parts(long, "label")[0]) == lines
+
+
+def test_every_transport_has_a_stroke_and_the_name_of_its_channel() -> None:
+    transports = {value for name, value in vars(select).items() if name.isupper() and isinstance(value, str) and " " not in value}
+    transports -= {select.AUTO, select.ACCELERATOR}
+    assert select.CUDA_IPC in transports
+    assert transports <= STROKES.keys()
+    assert transports <= _CHANNEL_NAMES.keys()
 
 
 def test_there_is_a_colour_for_every_actor() -> None:

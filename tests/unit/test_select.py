@@ -18,6 +18,12 @@ LOOSE = actor("Loose(eeee)", 0, 1, owns=False)
 DRIVER, BLIND_DRIVER = driver(0, 1), driver()
 
 
+@pytest.mark.parametrize("pair", [(ON_0, ON_1), (NO_GPU, NO_GPU)])
+def test_a_transport_without_a_rule_is_refused(pair: tuple[Site, Site]) -> None:
+    with pytest.raises(ValueError, match="no rule for transport='carrier'"):
+        select(*pair, "carrier")
+
+
 # ------------------------------------------------------------------------------------------ the table
 @pytest.mark.parametrize(
     ("writer", "reader", "unasked", "hinted", "accelerator"),
