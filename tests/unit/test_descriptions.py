@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import inspect
 import pydoc
 import re
 import weakref
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -177,6 +179,21 @@ def test_the_words_of_help_are_grouped_by_what_takes_them() -> None:
     assert set(names[0]) == set(TASK_OPTIONS) & set(ACTOR_OPTIONS)
     assert set(names[1]) == set(TASK_OPTIONS) - set(ACTOR_OPTIONS)
     assert set(names[2]) == set(ACTOR_OPTIONS) - set(TASK_OPTIONS)
+
+
+def typed_options(name: str) -> set[str]:
+    """The fields of a dict of options in ``typed.pyi``, and of its bases."""
+    stub = ast.parse((Path(mray.__path__[0]) / "_api" / "typed.pyi").read_text())
+    (found,) = (each for each in ast.walk(stub) if isinstance(each, ast.ClassDef) and each.name == name)
+    own = {each.target.id for each in found.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)}
+    return own.union(*(typed_options(base.id) for base in found.bases if isinstance(base, ast.Name) and base.id != "TypedDict"))
+
+
+def test_type_checkers_know_every_option() -> None:
+    assert typed_options("RemoteOptions") == {*TASK_OPTIONS, *ACTOR_OPTIONS}
+    assert typed_options("TaskOptions") == {*TASK_OPTIONS} - {"max_calls", "_num_objects_per_yield"}
+    assert typed_options("ActorOptions") == {*ACTOR_OPTIONS} - {"concurrency_groups"}
+    assert typed_options("MethodOptions") == {"name", *METHOD_OPTIONS} - {"_num_objects_per_yield"}
 
 
 def test_keywords_can_be_completed(handle: Any) -> None:
