@@ -92,9 +92,9 @@ def remote(*args: Any, **options: Any) -> Any:
     ``max_calls=10``
         int, in calls; default None: no limit, with GPUs 1. Calls after which its process is replaced. Not in ``f.options``.
     ``_generator_backpressure_num_objects=8``
-        int, in objects; default None: no limit. A generator that is so many items ahead of its reader waits.
+        int, in objects; default None: no limit. A generator waits while it is this many items ahead of its reader.
     ``_num_objects_per_yield=2``
-        int, in objects; default 1. A generator yields so many values at once. Not in ``f.options``.
+        int, in objects; default 1. The number of values that a generator yields together. Not in ``f.options``.
 
     Options of actors:
 

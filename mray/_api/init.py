@@ -156,7 +156,7 @@ def init(
     address that begins with ``ray:`` hands every call to real Ray (see `mray._backends.ray`): ``"ray:host:port"`` and ``"ray:auto"`` join
     a cluster, ``"ray:local"`` starts one on this machine.
 
-    In a worker of a Ray cluster ``"local"`` starts a session of this machine's own within it, in which everything is from then on, until
+    In a worker of a Ray cluster ``"local"`` starts a session of this machine's own within it, in which all later calls run, until
     `shutdown` (see `mray._backends.ray.within`).
 
     RuntimeError when there is a session already (unless `ignore_reinit_error`) and for unknown arguments. Arguments of Ray's that mean

@@ -4,15 +4,13 @@
     ChannelWriter.try_write(value) --- mechanism ---> ChannelReader.try_read() -> value
 
 *One writer.* A channel has one writing end, and one reading end for each reader; one thread of one process at a time uses an end. Every
-shared
-word has one writing side, so that a process may die between any two instructions and leave a consistent channel.
+shared word has one writing side, so that a process may die between any two instructions and leave a consistent channel.
 
 Guarantees of every mechanism:
 
 * Each reader gets every message once, in the order of writing.
 * Nothing here blocks: `try_write` returns False without room, `try_read` returns `NOTHING` without a message. An end waits at its
-  process's
-  reactor (`ready`, `has_room`), and the other end's doorbell makes it poll again.
+  process's reactor (`ready`, `has_room`), and the other end's doorbell makes it poll again.
 * A received value is the reader's: nothing overwrites it, and holding it blocks no process.
 * A failure (`Failed`) is a message like any other.
 

@@ -21,7 +21,7 @@ member writes all words, except the readers' words of the rings.
 REFUSED publishes that the member was refused a collective before it began (a wrong shape, a read-only array), and where: ``after <<
 PLACE | count``, refused `count` times after `after` steps (on streams: collectives). A member that waits for one that was refused more
 often than itself waits for its next call, for `GRACE`; where all are refused the same, nothing has happened, and a
-member that has gone on since is not refused any more. NOT_SENT and NOT_RECEIVED do the same for messages to or from one peer, counted by
+member that went on since is not refused any more. NOT_SENT and NOT_RECEIVED do the same for messages to or from one peer, counted by
 SENT and RECEIVED. The reason is the text of the last error.
 """
 

@@ -129,7 +129,7 @@ class Group:
         finally:
             for cancel in watches:
                 cancel()
-        # SYNC POINT partner: open the board, PARTNER | read everybody's PARTNER, take the name away.
+        # SYNC POINT partner: open the board, PARTNER | read every PARTNER, take the name away.
         meeting.withdraw(self._own)
         self._board.segment.unlink()
         self._peers = [(rank, board.words, self._doorbells[rank]) for rank, board in sorted(self._boards.items()) if rank != self.rank]
@@ -197,7 +197,7 @@ class Group:
                 f"{member} joins the group '{self.name}' with world size {member.world_size}, and {self._own} with {self.world_size}."
             )
         self._doorbells[rank] = doorbell
-        # SYNC POINT partner: open the board, PARTNER | read everybody's PARTNER, take the name away.
+        # SYNC POINT partner: open the board, PARTNER | read every PARTNER, take the name away.
         self._board.words[PARTNER + rank] = member.nonce
         doorbell.ring()
 

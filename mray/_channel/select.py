@@ -15,21 +15,15 @@ program that the actor runs, and are not copied. Between two endpoints the choic
     =====================  ========================  ========================  ==================
 
 * An edge without device tensors costs the same by SHM, CUDA_IPC and PINNED, which are the same ring, so those are chosen without a hint.
-  NCCL is
-  not, since its writer waits for its readers, which takes the pipeline out of a graph, perhaps for values that turn out to be text. An
-  edge
-  with ``with_tensor_transport()`` has tensors, and gets it.
-* An actor with ``num_gpus`` uses the GPUs that it sees; one without sees all of them, and takes part only when asked to. The driver
-  takes part
-  where the other end has GPUs of its own and it sees one itself: its results are then tensors on its GPU, as with Ray. Checking creates
-  no
-  CUDA context; the first tensor does.
+  NCCL is not, since its writer waits for its readers, which takes the pipeline out of a graph, perhaps for values that turn out to be
+  text. An edge with ``with_tensor_transport()`` has tensors, and gets it.
+* An actor with ``num_gpus`` uses the GPUs that it sees; one without sees all of them, and takes part only when asked to. The driver takes
+  part where the other end has GPUs of its own and it sees one itself: its results are then tensors on its GPU, as with Ray. Checking
+  creates no CUDA context; the first tensor does.
 * A process that sees several GPUs may send from any of them. Without a hint, an edge goes by CUDA_IPC only if the reader reaches all of
-  them;
-  with one, reaching one is enough, and a tensor on another is an error when it arrives.
+  them; with one, reaching one is enough, and a tensor on another is an error when it arrives.
 * Where a reader has failed to open memory of the writer's process (`Site.obstacles`), their GPUs count as without peer access; where it
-  has
-  failed to open timelines, PINNED becomes SHM, since nothing would order its copies.
+  has failed to open timelines, PINNED becomes SHM, since nothing would order its copies.
 * NCCL has one rank per actor, on its first GPU. Two ranks share a GPU only where both libraries allow it. The driver has no rank.
 """
 

@@ -4,25 +4,20 @@ Any process without a parent that has used CUDA; any thread, finalizers included
 (`mray._device.cuda_context`).
 
 **Captures.** While a thread captures a CUDA graph, some calls (allocating, freeing, opening) are refused in every thread of the process,
-and
-invalidate the capture. Where they do not concern the captured work they are made in the mode that permits them. A word that is set or
-awaited on
-a captured stream would be so at each replay, and not now, so `set_word` and `await_word` refuse, and leave the capture intact. Edges
-are read and written before and after a capture, not within.
+and invalidate the capture. Where they do not concern the captured work they are made in the mode that permits them. A word that is set or
+awaited on a captured stream would be so at each replay, and not now, so `set_word` and `await_word` refuse, and leave the capture intact.
+Edges are read and written before and after a capture, not within.
 
-**Undefined by CUDA**, and handled by the layers above: freeing memory that another process has open. Memory of a dead process is freed
-by the
-driver when no other has it open.
+**Undefined by CUDA**, and handled by the layers above: freeing memory that another process has open. Memory of a dead process is freed by
+the driver when no other has it open.
 
 **Order** between streams is by words of pinned host memory (64-bit stream memory operations, which every GPU of today's torch has with
-drivers
-from CUDA 12 on). Where a device lacks them, tensors go through the host.
+drivers from CUDA 12 on). Where a device lacks them, tensors go through the host.
 
 No call for a message waits within the driver: `synchronize` polls, so that a signal, or the notification of a death, ends it.
 
 **Implicit waits for the device**: opening and pinning memory may wait, closing and freeing it does. All of that is done when edges are
-created,
-grow or end, not for a message.
+created, grow or end, not for a message.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from mray._device.cuda_context import CudaContext, unless_captured
 from mray._device.device import Mark
 from mray._device.libcuda import LibCuda
 
-#: Nanoseconds after which a clock is set anew: a float of so many milliseconds is exact to a microsecond.
+#: Nanoseconds after which a clock is set anew: a float of this many milliseconds is exact to a microsecond.
 LASTS = 10_000_000_000
 #: How often a new clock is read; the quickest reading counts.
 READINGS = 3
@@ -104,11 +104,11 @@ class CudaMarks:
         return clock.at + round(milliseconds.value * 1e6)
 
     def give_back(self, event: ctypes.c_void_p) -> None:
-        """Nobody asks for it any more."""
+        """Drop it: no caller asks for it any more."""
         self._idle.append(event)
 
     def close(self) -> None:
-        """Destroy what nobody uses. Idempotent."""
+        """Destroy what is unused. Idempotent."""
         if self._context.is_forked:
             return
         self._clock = None

@@ -4,14 +4,10 @@ Any process that has torch; any thread. torch is imported only when a tensor mus
 memory and the streams of `mray._device.cuda`.
 
 **Tensors over foreign memory.** torch wraps an object with a ``__cuda_array_interface__``: the deleter of the storage that it creates
-drops
-that object, which holds `keep`. So `keep` lives as long as the storage, whatever views of it exist. torch asks the driver which device
-the
-address belongs to, and leaves the tensor there if that is the device it was given. The interface has no name for some types (bfloat16,
-the
-8-bit floats): they are wrapped as integers of their size and viewed. Rejected: DLPack, which names device and type itself, but whose
-deleter
-would be a Python function that C calls at any time, also while the interpreter ends.
+drops that object, which holds `keep`. So `keep` lives as long as the storage, whatever views of it exist. torch asks the driver which
+device the address belongs to, and leaves the tensor there if that is the device it was given. The interface has no name for some types
+(bfloat16, the 8-bit floats): they are wrapped as integers of their size and viewed. Rejected: DLPack, which names device and type itself,
+but whose deleter would be a Python function that C calls at any time, also while the interpreter ends.
 
 Private functions of torch are preferred where they exist, since they are much cheaper: ``_cuda_getCurrentRawStream``, which torch's
 compiled code calls, ``_cuda_getDevice`` and ``_cuda_isCurrentStreamCapturing`` for `torch.cuda.current_stream`,

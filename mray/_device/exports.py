@@ -8,8 +8,7 @@ A tensor is copied within its device, on the current stream, into the pool's mem
 (`TensorInfo of an export`)::
 
     lease, use, place, timeline's region's key, its handle, timeline's offset, number of each chunk, size of a chunk, region's key,
-    region's
-    handle, offset, size, dtype, shape, strides, device index here
+    region's handle, offset, size, dtype, shape, strides, device index here
 
 The timeline is that of the copying stream; at the last of the numbers the whole tensor is there.
 
@@ -22,10 +21,8 @@ exported with it, and is reused as soon as it dies. Results that a method create
 The tensors of one device in one message share a lease. The host never waits for a device.
 
 *Through pinned memory* tensors are copied to the host on a stream of the edge, chunk by chunk, each with a number: the reader's device
-copies
-the first chunks from the host while the last ones still arrive, and a device that receives and sends does both concurrently. Later work
-of the
-current stream, which could change the tensor, waits for the copy.
+copies the first chunks from the host while the last ones still arrive, and a device that receives and sends does both concurrently. Later
+work of the current stream, which could change the tensor, waits for the copy.
 """
 
 from __future__ import annotations

@@ -130,7 +130,7 @@ class CudaError(RuntimeError):
 
 
 class CudaFaultError(CudaError, DeviceFaultError):
-    """A call of the driver failed, as all of this process do from now on."""
+    """A call of the driver failed, as do all later ones of this process."""
 
 
 class LibCuda:

@@ -15,8 +15,7 @@ The only reader of a message may write to it. Of a message with several readers,
 there protects readers from each other.
 
 *Through pinned memory*, between GPUs without peer access, tensors pass through host memory that both have registered: the writer's GPU
-copies
-there and the reader's from there. The reader tells the two by a tensor's place.
+copies there and the reader's from there. The reader tells the two by a tensor's place.
 
 Whether the reader can open memory of the writer's process is tried beforehand where possible (`mray._graph.trials`). Otherwise tensors
 first go through the host, a message carries the facts of a tensor beside its value, and the reader tries those (`WithTrial`).

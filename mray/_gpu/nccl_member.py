@@ -11,25 +11,18 @@ collective, wait for the other's call: NCCL connects them.) The work of one comm
 of all members must match: a send before a receive here needs a receive before a send there. With one communicator per graph the schedule
 ensures that. Concurrent graphs must not share one: nothing orders their calls.
 
-*Memory.* A tensor that is sent on a communication stream is retained until it is sent; a received one lies in memory of that stream,
-whose
+*Memory.* A tensor that is sent on a communication stream is retained until it is sent; a received one lies in memory of that stream, whose
 allocator is told that the reader's stream uses it too (`record_stream`).
 
 *Death.* Work on a stream cannot be told that a peer is dead: it waits, and with it all later work of the stream. So when a member dies,
-leaves
-without its half of what others have queued, or is refused that half, the watching thread aborts NCCL's communicator. Streams then
-continue,
-**with undefined contents in what was to be received**; every later call raises RayChannelError that says who died, and `on_failure` is
-called
-before the streams continue.
+leaves without its half of what others have queued, or is refused that half, the watching thread aborts NCCL's communicator. Streams then
+continue, **with undefined contents in what was to be received**; every later call raises RayChannelError that says who died, and
+`on_failure` is called before the streams continue.
 
 *Rejected.* One communicator for all graphs of the same actors: their loops take turns as values arrive, so that two members may call in
-different
-orders, and a tensor of one graph would be received by the other. ``ncclCommDestroy`` where a peer may be dead: it waits for all ranks of
-the
-host; `abort` does not, and here queued work is done before. Waiting for the stream after each receive, to find an abort, as Ray does: it
-takes
-the pipeline out of a graph.
+different orders, and a tensor of one graph would be received by the other. ``ncclCommDestroy`` where a peer may be dead: it waits for all
+ranks of the host; `abort` does not, and here queued work is done before. Waiting for the stream after each receive, to find an abort, as
+Ray does: it takes the pipeline out of a graph.
 """
 
 from __future__ import annotations

@@ -5,9 +5,8 @@
                                                        values are views of it              ^
                                                        find(address) -> Region --- (key, pid, fd, inode) --- in a message
 
-*Copy-on-write.* A receiver may write to its value: torch has no read-only tensors, and libraries ignore numpy's flag. Its writes go to
-its own
-pages; the writer and all other readers still see what was sent. `Region` answers two questions:
+*Copy-on-write.* A receiver may write to its value: torch has no read-only tensors, and libraries ignore numpy's flag. Its writes go to its
+own pages; the writer and all other readers still see what was sent. `Region` answers two questions:
 
 * Before a mapping shows the next message, its own pages must be dropped (`refresh`), or they would hide it.
 * A value that was written to is not what was sent, and is copied to be passed on (`is_clean`).
@@ -16,16 +15,14 @@ Own pages come only from page faults, so a process without a fault since it rece
 table tells. Where the kernel tells neither, every mapping counts as written after use.
 
 *Claimed.* A value's arrays are read-only views of memory. Code that writes into such a view, such as an in-place collective, claims the
-memory
-first (`claim`): the claim succeeds if no other reading received the same memory, and later readings receive other memory. References are
-not counted, since counts are the interpreter's affair.
+memory first (`claim`): the claim succeeds if no other reading received the same memory, and later readings receive other memory.
+References are not counted, since counts are the interpreter's affair.
 
 *Known by address.* A tensor does not say whose memory it lies in; `find` looks its address up.
 
-*By descriptor.* A segment's name is unlinked as soon as its readers have mapped it. A process that passes a value on retains a
-descriptor, and
-the next one opens ``/proc/<pid>/fd/<fd>``, which the kernel grants to processes of the same user; the inode proves that it is the right
-file. Where the kernel denies it, for instance to a process that has changed its user, the next one asks for the descriptor.
+*By descriptor.* A segment's name is unlinked as soon as its readers have mapped it. A process that passes a value on retains a descriptor,
+and the next one opens ``/proc/<pid>/fd/<fd>``, which the kernel grants to processes of the same user; the inode proves that it is the
+right file. Where the kernel denies it, for instance to a process that has changed its user, the next one asks for the descriptor.
 """
 
 from __future__ import annotations

@@ -18,12 +18,11 @@ free one is one atomic read-modify-write either way (glibc's ``sem_trywait``, ``
 
 * x86-64: that is a locked instruction (``lock cmpxchg`` in glibc's ``sem_trywait``), across which no load and no store moves (Intel SDM
   vol. 3, "Memory Ordering", 9.2.3.9 in 2023): a full barrier by itself.
-* aarch64: taking a lock has acquire semantics on its load, and releasing it has release semantics on its store, and no more. So the
-  fence
+* aarch64: taking a lock has acquire semantics on its load, and releasing it has release semantics on its store, and no more. So the fence
   takes, releases and takes again: earlier accesses are ordered before the release, later ones after the second acquire, and a
-  store-release
-  is ordered before a load-acquire that follows it in program order (Arm ARM, B2.3, "Barrier-ordered-before": ``[L]; po; [A]``). The
-  exception there, acquires with RCpc semantics (``LDAPR``), does not apply to a read-modify-write: ``LDAXR`` and ``CASA`` are RCsc.
+  store-release is ordered before a load-acquire that follows it in program order (Arm ARM, B2.3, "Barrier-ordered-before": ``[L]; po;
+  [A]``). The exception there, acquires with RCpc semantics (``LDAPR``), does not apply to a read-modify-write: ``LDAXR`` and ``CASA`` are
+  RCsc.
 
 Each fence creates its lock, because a fence may run inside a fence: a finalizer or a signal handler can run between any two byte codes,
 and on a shared lock it would wait for the frame it interrupted.

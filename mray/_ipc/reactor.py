@@ -14,7 +14,7 @@ thread and calls `run_once` in a loop. One field says which thread reads, anothe
 
     reader       asleep   in the session's table   the background reader
     ----------   ------   ----------------------   -----------------------------------------------------------------------------
-    NOBODY       no       AWAKE                    checks each tick; if that is still so, it reads
+    NO_READER    no       AWAKE                    checks each tick; if that is still so, it reads
     WAITER       no       AWAKE                    checks each tick
     WAITER       yes      PARKED                   is dormant after a tick without activity: a thread that leaves rings its alarm
     BACKGROUND   no       DOZING                   polls once, while the process is active
@@ -67,7 +67,7 @@ MOST_RINGS = 16
 RING_LOOKS = 12
 
 #: The kind of thread that reads.
-NOBODY, WAITER, BACKGROUND = range(3)
+NO_READER, WAITER, BACKGROUND = range(3)
 
 #: Seconds between the background reader's checks whether a thread reads, while the process is active.
 TICK = 0.004
@@ -93,7 +93,7 @@ class Reactor:
         self._reading = threading.RLock()
         self._owns_reading: Callable[[], bool] = self._reading._is_owned  # type: ignore[attr-defined]  # noqa: SLF001  (Python's)
         #: The kind of thread that holds it; set shortly after it is acquired, reset just before it is released.
-        self._reader = NOBODY
+        self._reader = NO_READER
         self._waiters: list[Waiter] = []
         self.asleep = False
         self.waits = 0
@@ -479,11 +479,11 @@ class Reactor:
             cancel()
             self._waiters.remove(waiter)
             # A thread that stopped reading meanwhile may have woken this one to take over.
-            if self._reader == NOBODY:
+            if self._reader == NO_READER:
                 self._offer_reading()
 
     def _release_reading(self) -> None:
-        self._reader = NOBODY
+        self._reader = NO_READER
         self._reading.release()
         self._offer_reading()
         if self._outside:

@@ -15,12 +15,9 @@ The writer unlinks a segment's name when all readers have consumed its first mes
 segment to readers that do not find the name. Segments that a crash leaves carry the ring's prefix and are swept with it.
 
 *Passing on.* A value that lies in foreign memory (a slot of another ring, an object of the store) is not copied into a slot:
-SlotWriter.lend
-takes a slot's number without memory, for its RELEASED words, and keeps the value alive until every reader has released it; the entry
-says
-where the memory is. While the value lives, this process pins the original slot, so the original writer does not touch it. At most half
-of the
-numbers are lent, since a loan cannot be given away; when none is left, the writer copies.
+SlotWriter.lend takes a slot's number without memory, for its RELEASED words, and keeps the value alive until every reader has released it;
+the entry says where the memory is. While the value lives, this process pins the original slot, so the original writer does not touch it.
+At most half of the numbers are lent, since a loan cannot be given away; when none is left, the writer copies.
 
     A: claim ---- place ----> B: open (a pin) ... lend(value) ---- number, B's descriptor ----> C: borrow (pins of A's segment)
     A's RELEASED[slot] of B <- the pin dies <- B drops the value <---- B's RELEASED[number] of C <- the last pin dies

@@ -4,11 +4,9 @@ Spinning hands a message over in a tenth of the time that sleeping takes, but a 
 
 * *Count*: a process does not spin while the session's table shows more awake processes than usable cores.
 * *Learn*: a wait that does not end within the window is a failure. After `FAILURES_BEFORE_PAUSE` in a row the process waits without
-  spinning,
-  for a number of waits that doubles with each further failed trial. Several waits in a row that slept, and ended within the longest
-  window,
-  lengthen the window to theirs, until one takes longer. A wait that spins for longer than the first window counts the awake processes
-  again, and longer than `LONG_WINDOW` only while all have a core.
+  spinning, for a number of waits that doubles with each further failed trial. Several waits in a row that slept, and ended within the
+  longest window, lengthen the window to theirs, until one takes longer. A wait that spins for longer than the first window counts the
+  awake processes again, and longer than `LONG_WINDOW` only while all have a core.
 
 All waits of threads use one loop, `AdaptiveSpinner.spin`. A user's event loop polls once per iteration before it sleeps in its own
 selector, so that an immediate answer finds its caller awake and other coroutines run in between (`LoopSpin`).

@@ -13,14 +13,12 @@ much cheaper than dropping them; when array and objects are dead they move back,
 faults (`reunite`). The range is never unmapped, so that no other thread's memory can be placed there.
 
 *Sent again.* An array that was not written to since is sent as before. One that was is known by its private pages (`mray._ipc.mapped`),
-and is
-copied. Parts are judged separately, in pages.
+and is copied. Parts are judged separately, in pages.
 
 *Headers.* Behind the array is room for the header of each object that shows it (`take_header`): a part of a page for each.
 
 *Forks.* Before a fork everything is sealed, so that parent and child have separate memory as with any other array, and its segments are
-not
-reused, since the child may read them indefinitely. Later writes of the parent make copies necessary.
+not reused, since the child may read them indefinitely. Later writes of the parent make copies necessary.
 
 Rejected: two mappings from the beginning (the array's pages must still be dropped); write protection (every page's protection would have
 to change, and signals belong to the user); sealing by reference counts (C code that reads the array counts nothing).

@@ -254,7 +254,7 @@ class FacadeFinder(MetaPathFinder):
         """For `importlib.metadata`: the package ``ray``, as if it were installed."""
         if context is not None and ("path" in vars(context) or (context.name or RAY).lower() != RAY):
             return []
-        from mray._libraries.as_installed import InstalledRay  # noqa: PLC0415  (whoever asks has paid for what it imports)
+        from mray._libraries.as_installed import InstalledRay  # noqa: PLC0415  (the caller has already imported what it imports)
 
         return [InstalledRay()]
 

@@ -33,7 +33,7 @@ def _ask(launched: Any, resources: Mapping[str, float], place: Any, wanted: Any)
     hook = getattr(sys.modules.get(module), name, None)
     if hook is None:
         return
-    from mray.util.scheduling_strategies import PlacementGroupSchedulingStrategy  # noqa: PLC0415  (20 ms, where nobody sets a hook)
+    from mray.util.scheduling_strategies import PlacementGroupSchedulingStrategy  # noqa: PLC0415  (20 ms, without any hook)
 
     strategy: Any = "DEFAULT" if wanted is None or is_group_strategy(wanted) else wanted
     if place is not None:

@@ -6,10 +6,9 @@ A step is a flat tuple of builtin values, so that the C pickler suffices::
 
     operation  a key of `OPERATIONS`, or one of the interpreter's own
     kinds      one letter for each operand:
-               LITERAL itself; SAME the result of an earlier step of this stream (its number); OTHER the result of a step of another
-               stream
-               (stream, number); NESTED a container with such results inside, as `At`; FOREIGN a ref of the engine to another
-               interpreter's value; MODULE a module's name
+               LITERAL itself; SAME the result of an earlier step of this stream (its number); OTHER the result of a step of another stream
+               (stream, number); NESTED a container with such results inside, as `At`; FOREIGN a ref of the engine to another interpreter's
+               value; MODULE a module's name
     names      of the last operands, when a call has keyword arguments
 
 The number of a step is its position in its stream, and a result is known by (stream, number), which tells a future result from a

@@ -48,7 +48,7 @@ class StepStream:
         self.sending = False
         # Pickling a step may need this stream's earlier steps to be sent.
         self._lock = threading.RLock()
-        #: The number of the first unsent step, and the steps from there on.
+        #: The number of the first unsent step, and that step and the later ones.
         self._pending: tuple[int, list[Step]] = (0, [])
         self._queued = False
         self._batching = 0

@@ -8,8 +8,7 @@ The used memory of a device is the sum of the files of its name that any process
 process dies.
 
 *Addresses do not repeat.* Regions are mapped at ever higher addresses of a reserved, inaccessible range, so the use of an address after
-its
-memory was freed finds nothing (`resolve`). Addresses are resolved when work runs, on the thread of a stream, which holds the region
+its memory was freed finds nothing (`resolve`). Addresses are resolved when work runs, on the thread of a stream, which holds the region
 meanwhile, so that no access hits an unmapped page.
 
 Any thread. Finalizers may run between any two byte codes and drop regions, so nothing is locked: each change of a table is one call into

@@ -2,19 +2,16 @@
 
 A point is a comment on its own line, ``# POINT lease given up``: the name says what has just happened. It costs nothing: only a process
 that starts with MRAY_POINTS in its environment compiles the comment to a call (and caches that bytecode separately). ``# POINT becomes
-node`` also sets the kind of the process; until then it is a driver. ``# POINT peer heard: message[0]`` has a name that includes the
-value of an expression: "peer heard 11".
+node`` also sets the kind of the process; until then it is a driver. ``# POINT peer received: message[0]`` has a name that includes the
+value of an expression: "peer received 11".
 
 The setting is a JSON object, ``{"seed": 7, "rules": [...]}``. At each point every rule is tried in order. A rule is an object:
 
-``at``       pattern of names (`fnmatch`), "*" by default
-``in``       pattern of processes: driver, node, zygote, worker, actor, builder
-``nth``      only the n-th time that this rule matches in this process, 1 for the first
-``chance``   from 0 to 1, by the seed
-``once``     a path: only the process that creates this file, which then holds "pid process name"; of all processes one, once
-``while``    a path: only while such a file exists
-``log``      a path: a file that gets a line "pid process name" first
-``do``       the action: ``nothing``, ``delay`` of 0 to ``seconds``, ``wait`` until a file ``<once>.go`` exists, ``raise`` a
+``at`` pattern of names (`fnmatch`), "*" by default ``in`` pattern of processes: driver, node, zygote, worker, actor, builder ``nth`` only
+the n-th time that this rule matches in this process, 1 for the first ``chance`` from 0 to 1, by the seed ``once`` a path: only the process
+that creates this file, which then holds "pid process name"; of all processes one, once ``while`` a path: only while such a file exists
+``log`` a path: a file that gets a line "pid process name" first ``do`` the action: ``nothing``, ``delay`` of 0 to ``seconds``, ``wait``
+until a file ``<once>.go`` exists, ``raise`` a
              RuntimeError, ``exit`` (SystemExit), ``_exit`` immediately with status 7, the name of a system error (EAGAIN, EMFILE ...),
              which is raised as OSError, or of a signal that the process sends itself: SIGKILL, SIGSEGV, SIGTERM, SIGINT, SIGSTOP ...
 

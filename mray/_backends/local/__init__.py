@@ -34,8 +34,8 @@ Everything above the seams (`mray._runtime.client.platform`) is the native engin
   others, and cannot be cancelled or killed until its next scheduling point; a process that is killed there may still run ``finally``
   clauses.
 * All processes share modules, their globals and the environment. Functions and classes of ``__main__`` still travel by value, and
-  variables
-  of ``runtime_env`` are set while a simulated thread of that process runs. Fields that need another interpreter are refused at the call.
+  variables of ``runtime_env`` are set while a simulated thread of that process runs. Fields that need another interpreter are refused at
+  the call.
 * A simulated process has a pid that the kernel does not know: `os.kill` ends it. A signal of another program, or a crash of
   compiled code, ends the program.
 * Memory is unlimited, nothing is spilled, no process titles are shown, and output is not captured.

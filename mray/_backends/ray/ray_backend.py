@@ -259,7 +259,7 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
     def start_within(self, options: SessionOptions) -> Backend:
         if self._driver:
             return super().start_within(options)
-        from mray._backends.ray.within import NativeWithin  # noqa: PLC0415  (the native engine, for those who want it)
+        from mray._backends.ray.within import NativeWithin  # noqa: PLC0415  (the native engine, only when it is used)
 
         return NativeWithin.begin(self, options)
 

@@ -99,7 +99,7 @@ class TellTaken(Record):
 
 
 class Stop(Record):
-    """Notify the producer that the reader has gone away, over the machine's link."""
+    """Notify the producer that the reader was dropped, over the machine's link."""
 
 
 class Gather(Record):

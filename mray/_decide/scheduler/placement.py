@@ -232,7 +232,7 @@ class Groups:
         context = self._context
         owner, actor = context.root_of(member.process)
         if owner not in context.members:
-            return  # its owner is gone, and the process that asks is about to be ended
+            return  # its owner has exited, and the process that asks is about to be ended
         group = GroupRecord(group_id, {**spec, "job": job_of(member.root)}, owner, actor, context.pool)
         if group.name and (group.namespace, group.name) in self._names:
             text = f"Failed to create placement group '{group_id.hex()}' because name '{group.name}' already exists."

@@ -236,7 +236,7 @@ class Executions:
                 self._raise_cause()
 
     # ------------------------------------------------------------------------------------ backpressure
-    # So many executions may be in flight. One more is an error, as in Ray, or it waits (`Limits.wait`):
+    # The number of executions in flight is limited. One more is an error, as in Ray, or it waits (`Limits.wait`):
     #
     #     results of dropped refs      are read and thrown away
     #     the oldest result            is read and kept for a later `get`, as long as no more are kept than may be

@@ -4,10 +4,8 @@ A channel per source that another endpoint reads and per transport that its read
 A source that only its producer reads stays in the producer's program.
 
 *Relays.* Several GPUs that read the memory of one would share its link. So where three actors or more do, two of them read it, and each
-passes on what it has
-read to two others, and so on, over links of their own; actors that share a GPU get it from the first of them. Each relay is a channel of
-the same source
-that a reader writes, right after it has read. An actor of the tree waits only for those above it.
+passes on what it has read to two others, and so on, over links of their own; actors that share a GPU get it from the first of them. Each
+relay is a channel of the same source that a reader writes, right after it has read. An actor of the tree waits only for those above it.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class ActorCaller:
         self._follow(self.actor.arguments_came(call))
 
     def on_state(self, state: str, process: str, incarnation: int, cause: Cause | None) -> None:
-        # POINT actor state heard
+        # POINT actor state received
         if self.actor.link is not None and (state in (RESTARTING, DEAD) or incarnation != self.actor.incarnation):
             self.actor.link.read_rest()
         self._follow(self.actor.reported(state, process, incarnation, cause))

@@ -171,7 +171,7 @@ class Endpoint:
         with self.lock:
             if handle is not None:
                 try:
-                    # POINT node heard: message[0]
+                    # POINT node received: message[0]
                     handle(connection, *message[1:])
                 except Exception as error:
                     self._fail_node_message(message, error)
@@ -188,7 +188,7 @@ class Endpoint:
     def _on_peer_message(self, connection: Connection, message: Message) -> None:
         with self.lock:
             try:
-                # POINT peer heard: message[0]
+                # POINT peer received: message[0]
                 self.from_peers[message[0]](connection, *message[1:])
             except Exception as error:
                 if not self.fail_message(connection, message, error):

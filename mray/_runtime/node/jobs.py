@@ -3,13 +3,10 @@
 In the node. A private session has one job, which its driver wrote among the session's options; a persistent session admits any number of
 drivers, each of which sends its job specification with HELLO:
 
-``namespace``       of its named actors
-``runtime_env``     reduced, for all of its tasks and actors; ``env``: the variables that follow from it
-``log_to_driver, terminal, logging_config``   arguments of `init`
-``entrypoint``      the driver's command line
-``place``           None where the session's processes are the driver's own; else how its workers find its modules and files: ``path``,
-``parts`` (of sys.path), ``cwd``, ``preload``
-``eager_install``   whether workers are started, and their packages installed, before there is a task
+``namespace`` of its named actors ``runtime_env`` reduced, for all of its tasks and actors; ``env``: the variables that follow from it
+``log_to_driver, terminal, logging_config`` arguments of `init` ``entrypoint`` the driver's command line ``place`` None where the session's
+processes are the driver's own; else how its workers find its modules and files: ``path``, ``parts`` (of sys.path), ``cwd``, ``preload``
+``eager_install`` whether workers are started, and their packages installed, before there is a task
 
 A worker gets its job with WELCOME, and acts on ``place`` before any user code runs (`take_place`). A job is retained while any of its
 work may run: detached actors outlive their driver, and are restarted without it.

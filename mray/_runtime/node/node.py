@@ -252,7 +252,7 @@ class Node:
                 raise ProtocolViolationError(wrong)
             if self._failure is not None and not connection.process:
                 raise self._failure
-            # POINT member heard: message[0]
+            # POINT member received: message[0]
             if connection.role == m.ROLE_OBSERVER:
                 self._look_on(connection, *message)
             elif not connection.process:
@@ -523,7 +523,7 @@ class Node:
             connection.read_rest()  # its last message may give the reason
             connection.close()
             self._members.connections.pop(process, None)
-        # POINT death heard
+        # POINT death received
         made = self._forget_process(process, cause.pid)
         if cause.kind != m.CAUSE_REFUSED:
             self._records.dead_workers.append(snapshot.dead_worker(self._scheduler.workers.workers.get(process), process, cause))

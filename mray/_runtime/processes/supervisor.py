@@ -199,7 +199,7 @@ class Supervisor:
                 processes.kill(self.zygote_pid)
                 self._reactor.call_later(0, partial(self._child_ended, 0))
                 return
-            # POINT node heard of zygote: message[0]
+            # POINT node received of zygote: message[0]
             if message[0] == SPAWNED:
                 self._zygote_failures = 0
                 if message[1] in self._under_way:  # else it has joined already

@@ -161,7 +161,7 @@ class Zygote:
         wrong = misfit(message)
         if wrong or message[0] != SPAWN:
             raise ValueError(f"the node sent the zygote an invalid message: {wrong or f'a node must not send {message_name(message[0])}'}")
-        # POINT zygote heard: message[0]
+        # POINT zygote received: message[0]
         _code, process, environment = message
         try:
             if cut:

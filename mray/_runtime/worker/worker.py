@@ -303,7 +303,7 @@ class Worker(ProcessHost):
         """Handle one message. Returns the name of a call, None for other messages."""
         executor = self.executor
         try:
-            # POINT main thread heard: code
+            # POINT main thread received: code
             if code == m.CALL:
                 if self._prefetches:
                     self._look_ahead()

@@ -5,7 +5,7 @@ jobs and options, as loky retains its workers::
 
     Parallel ──submit(batch)──▶ worker pool ──▶ actor: unwrap, call the batch
        ▲                                      │
-       └── callbacks, in a thread of ours ◀───┘
+       └── callbacks, in a thread of mray ◀───┘
 
 A large array among the arguments of a call is put into shared memory once per ``Parallel``, and workers read it there, read-only.
 joblib's callbacks take joblib's locks and read the user's input, which may wait; in the reading thread they could deadlock.

@@ -23,7 +23,7 @@ PROGRAM = Path(__file__).with_name("faults_program.py")
 
 #: By kind of process and place: scene -> the words that are raised at in it.
 HEARD: dict[tuple[str, str], dict[str, str]] = {
-    ("driver", "node heard"): {
+    ("driver", "node received"): {
         "actors": "ANSWER WORKER_GONE",
         "tasks": "LEASE_GRANT",
         "queues": "LEASE_RECALL",
@@ -33,7 +33,7 @@ HEARD: dict[tuple[str, str], dict[str, str]] = {
         "looks": "OUTPUT",
         "joined": "ENDING LEFT",
     },
-    ("driver", "peer heard"): {
+    ("driver", "peer received"): {
         "actors": "ATTEMPT",
         "tasks": "LEAVING REPLIES REPLY",
         "generators": "STREAM_ITEMS",
@@ -43,7 +43,7 @@ HEARD: dict[tuple[str, str], dict[str, str]] = {
         "cancels": "CANCEL_OBJECT",
         "queues": "GIVEN_BACK",
     },
-    ("node", "member heard"): {
+    ("node", "member received"): {
         "actors": "ACTOR_FAILED ACTOR_HOLD ACTOR_KILL EXITING NAME_LOOKUP",
         "tasks": "BLOCKED HELLO LEASE_REQUEST SHUTDOWN UNBLOCKED",
         "queues": "LEASE_CANCEL LEASE_RETURN",
@@ -54,9 +54,9 @@ HEARD: dict[tuple[str, str], dict[str, str]] = {
         "after_reset": "RESET",
         "hooked": "SETTING_UP",
     },
-    ("node", "node heard of zygote"): {"actors": "REAPED", "tasks": "SPAWNED NOT_SPAWNED"},
-    ("zygote", "zygote heard"): {"tasks": "SPAWN"},
-    ("worker", "node heard"): {
+    ("node", "node received of zygote"): {"actors": "REAPED", "tasks": "SPAWNED NOT_SPAWNED"},
+    ("zygote", "zygote received"): {"tasks": "SPAWN"},
+    ("worker", "node received"): {
         "tasks": "EXIT",
         "generators": "ACTOR_START",
         "store": "TRIM_NOW",
@@ -67,7 +67,7 @@ HEARD: dict[tuple[str, str], dict[str, str]] = {
         "objects@worker": "HELD",
         "groups@worker": "LEASE_REFUSED",
     },
-    ("worker", "peer heard"): {
+    ("worker", "peer received"): {
         "tasks": "FUNCTION FUNCTION_OVER HELLO LEASED TASK",
         "objects": "ABSENT FREE_SEGMENT UNPIN",
         "looks": "ASK",
@@ -81,15 +81,15 @@ HEARD: dict[tuple[str, str], dict[str, str]] = {
         "objects@worker": "BORROW BORROWED FETCH OBJECT RELEASE",
         "cancels@worker": "CANCEL_OBJECT",
     },
-    ("worker", "main thread heard"): {"tasks": "EXIT FUNCTION FUNCTION_OVER LEASED TASK", "generators": "ACTOR_START"},
-    ("actor", "node heard"): {
+    ("worker", "main thread received"): {"tasks": "EXIT FUNCTION FUNCTION_OVER LEASED TASK", "generators": "ACTOR_START"},
+    ("actor", "node received"): {
         "actors": "ACTOR_STATE EXIT HELD",
         "actors@actor": "ANSWER WORKER_GONE",
         "tasks@actor": "LEASE_GRANT",
         "queues@actor": "LEASE_RECALL",
         "groups@actor": "LEASE_REFUSED",
     },
-    ("actor", "peer heard"): {
+    ("actor", "peer received"): {
         "actors": "REPLY",
         "generators": "CALL HELLO STREAM_STOP STREAM_TAKEN",
         "graphs": "DESCRIPTOR GRAPH GRAPHED",
@@ -103,20 +103,20 @@ HEARD: dict[tuple[str, str], dict[str, str]] = {
         "cancels@actor": "CANCEL_OBJECT",
         "queues@actor": "GIVEN_BACK",
     },
-    ("actor", "main thread heard"): {"actors": "EXIT", "generators": "CALL", "graphs": "GRAPH"},
+    ("actor", "main thread received"): {"actors": "EXIT", "generators": "CALL", "graphs": "GRAPH"},
 }
 #: Points in the middle of handlers, when what they are about has been taken out of one table and is in no other, and callbacks.
 MIDWAY: dict[str, dict[str, str]] = {
     "driver": {
         "tasks": "reply come,lease granted,task noted,callback due",
         "queues": "tasks given back,lease given up",
-        "actors": "actor state heard,lease lost,peer gone",
+        "actors": "actor state received,lease lost,peer gone",
         "objects": "object fetched,borrow counted,borrow noted",
         "generators": "items come",
     },
     "node": {
         "tasks": "instruction due,member known,member welcomed,worker born,worker ordered,callback due",
-        "actors": "worker reaped,death heard",
+        "actors": "worker reaped,death received",
     },
     "worker": {
         "tasks": "peer gone,callback due,task unpacked,exit told",
@@ -164,8 +164,8 @@ class Row(NamedTuple):
     @property
     def place(self) -> str:
         """Where it hears; "" midway."""
-        place, heard, _word = self.point.partition(" heard")
-        return place if heard else ""
+        place, received, _word = self.point.partition(" received")
+        return place if received else ""
 
     def __str__(self) -> str:
         *place, code = self.point.split(" ")
@@ -192,9 +192,9 @@ PLAYED = some(list(rows()), lambda row: (row.process, row.place), lambda row: ro
 
 
 def test_every_word_has_a_row_or_a_reason() -> None:
-    heard = {word for scenes in HEARD.values() for words in scenes.values() for word in words.split()}
-    assert heard.isdisjoint(NOT_HEARD)
-    assert heard | NOT_HEARD.keys() == {NAMES[code] for code in MESSAGES}
+    received = {word for scenes in HEARD.values() for words in scenes.values() for word in words.split()}
+    assert received.isdisjoint(NOT_HEARD)
+    assert received | NOT_HEARD.keys() == {NAMES[code] for code in MESSAGES}
 
 
 @pytest.mark.parametrize("row", PLAYED, ids=str)

@@ -58,7 +58,7 @@ class BaseGroup(ABC):
         with self.refusing():
             return ReduceOp[op.name]
 
-    def destroy_group(self) -> None:  # noqa: B027  (a backend may have nothing to let go of)
+    def destroy_group(self) -> None:  # noqa: B027  (a backend may have nothing to release)
         """Leave the group."""
 
     @classmethod
