@@ -147,6 +147,7 @@ def interrupts() -> set[str]:
     """Ctrl-C comes while this thread waits."""
     import mray
 
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
     slow = mray.remote(lambda: time.sleep(60))
     runs = []
     for _ in range(_FEW):
