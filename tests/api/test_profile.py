@@ -462,7 +462,7 @@ def test_edges_of_devices_are_spans_on_their_streams(run_program, tmp_path: Path
         import ENGINE as ray
         from ENGINE.dag import InputNode
         from mray.testing import null
-        from mray._trace.span import DEVICE, SERIALIZE
+        from mray._trace.kinds import DEVICE, SERIALIZE
 
         ray.init(num_cpus=2, num_gpus=2)
 

@@ -373,7 +373,7 @@ def test_the_doctor_says_whether_the_driver_is_fit(
 
 def test_the_doctor_draws_the_topology(pretend: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
     pretend("3,island=2")
-    monkeypatch.setattr("os.sched_getaffinity", lambda _pid: {0, 1, 2, 3, 4, 5})
+    monkeypatch.setattr(gpu_checks.os, "sched_getaffinity", lambda _pid: {0, 1, 2, 3, 4, 5}, raising=False)
     rows = [(finding.subject, finding.text.split()) for finding in gpu_checks.topology()]
     assert rows == [
         ("gpu topology", ["0", "1", "2"]),
