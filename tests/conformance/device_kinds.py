@@ -121,6 +121,7 @@ class FakeCuda(Kind):
         return self.platform
 
     def close(self) -> None:
+        self.driver.finish()  # real drivers wait before they unregister memory
         self.platform.close()
         self.driver.close()
 
@@ -137,8 +138,11 @@ class FakeCuda(Kind):
         self.platform.synchronize(device, device.current_stream())
         return tensor.tolist()  # type: ignore[no-any-return]
 
-    def hold(self, device: Device, stream: int) -> AbstractContextManager[object]:
-        return self.driver.hold(device.index, stream)
+    @contextlib.contextmanager
+    def hold(self, device: Device, stream: int) -> Iterator[None]:
+        with self.driver.hold(device.index, stream):
+            yield
+        self.driver.stream_of(device.index, stream).synchronize()
 
 
 class Cuda(Kind):
