@@ -152,14 +152,16 @@ class HardwareQueue:
                 if self._entries:
                     self._start()
                 stream.do(step)
-                # The objects of the work must be released before the next piece runs.
+                # The objects of the work must be released before the stream is idle, and before the next piece runs.
                 del step
+                stream.unfinished.popleft()
                 stream.busy.release()
                 if not self._entries or not self._busy.acquire(blocking=False):
                     return
             else:
                 stream.do(step)
                 del step
+                stream.unfinished.popleft()
                 stream.busy.release()
 
 
@@ -214,7 +216,6 @@ class NullStream:
             step()
         except BaseException as error:
             self._context.fault.set(error)
-        self.unfinished.popleft()
 
     def is_idle(self) -> bool:
         """Whether all queued work is done."""

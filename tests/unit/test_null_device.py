@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
 import os
 import pickle
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -560,6 +562,23 @@ def test_a_stream_is_idle_when_all_that_was_queued_is_done(machine: Machine, eve
         assert not stream.is_idle()
     assert array.tolist() == [1] * 3
     eventually(stream.is_idle)
+
+
+def test_a_stream_is_idle_once_the_objects_of_its_work_are_released(machine: Machine) -> None:
+    class Slow:
+        def __del__(self) -> None:
+            time.sleep(0.05)
+            released.append(self)
+
+    def work(_object: object = None) -> None:
+        pass
+
+    released: list[object] = []
+    stream = machine(1).devices[0].streams.get(0)
+    stream.launch(functools.partial(work, Slow()))
+    while not stream.is_idle():
+        time.sleep(0.001)
+    assert released
 
 
 def test_streams_that_do_not_exist_are_refused(machine: Machine) -> None:
