@@ -1,7 +1,7 @@
 r"""Remote variables: a process that holds objects, and variables that stand for them anywhere.
 
-For users who drive a process with a GPU from a notebook or a script, on any engine with Ray's API: this package uses only what `mray`
-and Ray have in common, and is given the module (``RemoteInterpreterFactory(mray)``).
+This package runs on any engine with Ray's API: it uses only what `mray` and Ray have in common, and is given the module
+(``RemoteInterpreterFactory(mray)``).
 
 ::
 
@@ -14,37 +14,27 @@ and Ray have in common, and is given the module (``RemoteInterpreterFactory(mray
 Every operation is a step. The client numbers the steps of a thread's *stream* and so knows a result's name, (stream, number), before
 the result exists: it waits only when the program wants a value. The interpreter runs the steps of a stream in order on any thread of
 the actor, and streams are independent: a step that waits, even for another interpreter that calls back, delays only its own stream. So
-there is no deadlock; up to ``max_concurrency`` (256) steps may wait at the same time. In the interpreter itself a variable is used
-directly.
+there is no deadlock; up to ``max_concurrency`` (256) steps may wait at the same time.
 
 A value of another interpreter travels by a ref of the engine, from process to process, as it was at the step that passed it on; GPU
-tensors stay on the GPU (`_tensor_transfer`). Errors are outcomes like values: dependent steps inherit them, and the first use of a
-variable raises the original error, with `StepFailed` (the step and the remote traceback) as its cause. An error that no variable shows
-(of an assignment, or of a call whose result was dropped) is raised by the thread's next use that waits.
+tensors stay on the GPU. Dependent steps inherit errors, and the first use of a variable raises the original error, with `StepFailed`
+as its cause. An error that no variable shows (of an assignment, or of a call whose result was dropped) is raised by the thread's next
+use that waits.
 
 Lifetimes. A target has *holders*: the step by which a process came to hold it, ended by a message of that process when the steps that
-use it are done; or a *token*. A token is an object of the engine that the interpreter owns, given to each process that connects (when
-that process dies, its refs are dropped, the token ends and with it all that the process held) and put into each pickled variable (so
-the engine counts messages and objects that carry it). So no count is shared, and a death needs no protocol of its own.
-
-Attributes. ``v.name`` waits for nothing, but `hasattr`, `getattr` and other C code get the `AttributeError` immediately: the caller's
-current instruction tells them apart (`_lookup`).
+use it are done; or a *token*, an object of the engine that the interpreter owns. One is given to each process that connects (its death
+ends the token, and with it all that the process held) and one is put into each pickled variable (so the engine counts messages and
+objects that carry it). So no count is shared, and a death needs no protocol.
 
 ====================  ====================================================================================================
-interpreter           the actor that holds the objects
-variable              stands for an object of the interpreter; may be pickled
 target                an object at the interpreter, named by the place of the step that created it
-step                  one operation with its operands
-step stream           the steps that one thread asks of one interpreter, in order
-inbox                 receives the steps of a stream at the interpreter
 remote reference      keeps a target alive while a variable of this process stands for it
 holder, token         an entry that keeps a target alive; a ref of the engine whose end ends such entries
-sender                a thread that sends steps without a waiter
-transfer              a value on its way to another interpreter, as it was at its step
+transfer              a value on its way to another interpreter
 ====================  ====================================================================================================
 
-Rejected: an async actor, whose loop would pass each step to a thread and the result back, two switches more than a thread of the actor
-needs. Counting copies in messages, as ray-proxy does: the count is wrong after the first death. A round trip per attribute.
+Rejected: an async actor, which needs two thread switches more for each step. Counting copies in messages, as ray-proxy does: the count
+is wrong after the first death. A round trip per attribute.
 """
 
 from __future__ import annotations
@@ -66,5 +56,4 @@ __all__ = [
     "load_ipython_extension",
 ]
 
-#: The name by which programs annotate one.
 IRemoteInterpreter = RemoteInterpreter

@@ -1,10 +1,10 @@
 """A connection: how a process talks to one interpreter; and the sender, a thread that sends steps without a waiter.
 
 By calls of the engine's actor; directly, if the interpreter is this process. While a connection lives, so do its client's variables: the
-interpreter notices its end by a token (`mray.proxy._token`).
+interpreter notices its end by a token.
 
-Each process that uses variables has one sender. Steps that follow within `LINGER` go in one call, as do those that a `fetch` sends
-along. A variable that ends puts a record on its queue, from a finalizer, which may take no lock.
+Each process that uses variables has one sender. Steps that follow within `LINGER` go in one call. A variable that ends puts a record on
+its queue, from a finalizer, which may take no lock.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mray.proxy._tensor_transfer import brought
 
 _log = logging.getLogger(__name__)
 
-#: Seconds that a step may wait for others to go with it.
+#: seconds that a step may wait for others to go with it
 LINGER = 0.001
 #: Texts of mray and torch about a GPU tensor in a process without a GPU.
 _NO_GPU = ("has no GPU to put it on", "torch.cuda.is_available() is False")
@@ -38,8 +38,6 @@ Result = TypeVar("Result")
 
 
 class SendingStream(Protocol):
-    """The part of a step stream that the sender needs."""
-
     def send_rest(self) -> None: ...
     def finish(self) -> None: ...
 
@@ -56,7 +54,7 @@ class InterpreterConnection:
         self.node = engine.get_runtime_context().get_node_id()
         living_here = here.get()
         self.local = living_here.get(actor_id)
-        #: The mode of fetching a value: an interpreter takes GPU tensors as they are passed between interpreters.
+        #: An interpreter takes GPU tensors as they are passed between interpreters.
         self.fetching = VALUE if self.local is not None or not living_here else TRANSFER
         self.actor_died = importlib.import_module(f"{engine.__name__}.exceptions").RayActorError
         self._handle: Any = None
@@ -67,9 +65,8 @@ class InterpreterConnection:
             self._handle = handle
             self._call = handle.serve.remote
             self._send = handle.serve.options(num_returns=0).remote
-            # The token stays inside of this ref's object until this process drops it or dies.
+            # It stays inside of this ref's object until this process drops it or dies.
             self._token = handle.open.remote(self.client)
-        #: For the end of the program.
         self.streams: weakref.WeakSet[SendingStream] = weakref.WeakSet()
         self.sender = sender.get()
         self._leaving = self.sender.enter(self)
@@ -82,11 +79,10 @@ class InterpreterConnection:
 
     @property
     def handle(self) -> Any:
-        """The actor's handle; a weak one in the interpreter itself, which must not keep itself alive."""
+        """Weak in the interpreter itself, which must not keep itself alive."""
         return self._handle if self.local is None else self.engine.get_runtime_context().current_actor
 
     def send(self, stream: int, first: int, steps: Sent) -> None:
-        """Send steps; waits for nothing."""
         if self.destroyed:
             raise self.died("it was destroyed")
         if self.local is not None:
@@ -97,7 +93,7 @@ class InterpreterConnection:
             raise self.died("its session has ended")
 
     def ask(self, stream: int, first: int, steps: Sent, want: Want) -> Any:
-        """Send steps and begin to wait. Returns what `answer` takes."""
+        """Returns what `answer` takes."""
         if self.destroyed:
             raise self.died("it was destroyed")
         if self.local is not None:
@@ -105,7 +101,7 @@ class InterpreterConnection:
         return self._call(stream, first, steps, *want)
 
     def answer(self, asked: Any) -> Any:
-        """Wait, without limit, and return the value. Raises what the step raised, or `InterpreterDiedError`."""
+        """Waits without limit. Raises what the step raised, or `InterpreterDiedError`."""
         if self.local is None:
             try:
                 asked = brought(self.engine, self.engine.get(asked))
@@ -124,7 +120,7 @@ class InterpreterConnection:
         return _value_of(asked)
 
     def _explain(self, error: Exception) -> None:
-        """Raise a more specific error, if there is one: who has died, or what to write instead."""
+        """Raise a more specific error, if there is one."""
         if isinstance(error, self.actor_died):
             raise self.died(error) from error
         text = str(error)
@@ -135,13 +131,11 @@ class InterpreterConnection:
             ) from error
 
     def value_ref(self, stream: int, first: int, steps: Sent, want: Want) -> Any:
-        """The engine's ref to a value, or to its error."""
         if self.local is not None:
             return self.engine.put(self.local.value(stream, first, steps, *want))
         return self._handle.value.remote(stream, first, steps, *want)
 
     def do(self, method: Callable[[Interpreter], Result]) -> Result:
-        """Call a method of the interpreter itself and wait for it."""
         if self.destroyed:
             raise self.died("it was destroyed")
         if self.local is not None:
@@ -153,14 +147,13 @@ class InterpreterConnection:
             raise self.died(error) from error
 
     def release(self, ends: list[Any]) -> None:
-        """Report that variables have ended; waits for nothing."""
         if self.local is not None:
             self.local.release(ends)
         elif self._has_session():  # else they have ended with it
             self._handle.release.options(num_returns=0).remote(ends)
 
     def _has_session(self) -> bool:
-        """Whether the engine runs: what no thread waits for must not start it again."""
+        """Calls without a waiter must not start the engine again."""
         return bool(self.engine.is_initialized())
 
     def destroy(self) -> None:
@@ -169,17 +162,15 @@ class InterpreterConnection:
         self.destroyed = True
 
     def is_open(self) -> bool:
-        """Whether the program may still use the interpreter: it was not destroyed here, and is of this session of the engine."""
+        """Whether it was not destroyed here, and is of this session of the engine."""
         engine = self.engine
         return not self.destroyed and engine.is_initialized() and engine.get_runtime_context().get_node_id() == self.node
 
     def died(self, how: object) -> InterpreterDiedError:
-        """The error for users of the dead interpreter."""
         return InterpreterDiedError(self.id, self.name, str(how))
 
 
 def _value_of(answer: Any) -> Any:
-    """The answer of the interpreter; raises what the step raised."""
     if type(answer) is Failure:
         answer.throw()
     return answer
@@ -187,14 +178,10 @@ def _value_of(answer: Any) -> Any:
 
 # ---------------------------------------------------------------------------------------------- the sender
 class Leaving:
-    """Marks the end of a connection."""
-
     __slots__ = ()
 
 
 class Sender:
-    """The sender of a process."""
-
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         #: Puts a stream with unsent steps, an end: (connection, target, holder, {stream: last step that uses it}), or a `Leaving`. From
@@ -207,20 +194,20 @@ class Sender:
         self._open: weakref.WeakSet[InterpreterConnection] = weakref.WeakSet()
 
     def enter(self, connection: InterpreterConnection) -> Leaving:
-        """Register a connection; it puts the returned object when it ends."""
+        """The connection puts the returned object when it ends."""
         with self._lock:
             self._open.add(connection)
             self._connections += 1
             if self._connections == 1:
                 threading.Thread(target=self._deliver, name="proxy sender", daemon=True).start()
             if not self._hooked:
-                # Registered after the engine's handler and so called before it, while the engine still runs.
+                # Called before the engine's own handler, while the engine still runs.
                 atexit.register(self.finish)
                 self._hooked = True
         return Leaving()
 
     def finish(self) -> None:
-        """At the end of the program: wait until all steps are done, as Python waits for threads. Reports failures."""
+        """At exit: wait until all steps are done, as Python waits for threads."""
         for connection in list(self._open):
             if connection.is_open():
                 for stream in list(connection.streams):
@@ -264,12 +251,11 @@ class Sender:
 
 
 def _quietly(action: Any, *arguments: Any) -> None:
-    """Call and ignore errors: no thread waits, and the next user of the interpreter gets its error."""
+    """Ignores errors: no thread waits, and the next user of the interpreter gets its error."""
     try:
         action(*arguments)
     except Exception:
         pass
 
 
-#: The sender of this process.
 sender: ProcessLocal[Sender] = ProcessLocal(Sender)

@@ -1,6 +1,6 @@
 """The event loop of an interpreter, which awaits its objects' awaitables.
 
-In the interpreter's process: a thread with a loop, started on first use. Steps wait for it on their own threads.
+A thread with a loop, started on first use. Steps wait for it on their own threads.
 """
 
 from __future__ import annotations
@@ -23,14 +23,11 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 
 
 class Coroutines:
-    """Runs awaitables of all streams on one loop."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def result_of(self, awaitable: Awaitable[Any]) -> Any:
-        """Wait for it, in this thread."""
         import asyncio  # noqa: PLC0415  (only who awaits needs it)
 
         async def wait() -> Any:

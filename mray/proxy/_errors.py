@@ -1,7 +1,4 @@
-"""Errors at an interpreter, and how they are reported.
-
-`Failure` crosses processes; it is the outcome of a step in the place of its value, and of all steps that depend on it.
-"""
+"""Errors at an interpreter. `Failure` crosses processes, as the outcome of a step and of all steps that depend on it."""
 
 from __future__ import annotations
 
@@ -57,7 +54,7 @@ class InterpreterDiedError(RuntimeError):
 
 
 class Failure:
-    """An error, where it happened, and its traceback as text. `seen`: it was reported to a user."""
+    """`seen`: it was reported to a user."""
 
     __slots__ = ("error", "is_question", "pending", "remote_traceback", "seen", "step")
 
@@ -66,16 +63,15 @@ class Failure:
         self.step = step
         self.remote_traceback = remote_traceback
         self.seen = False
-        #: Whether it is of an attribute lookup on which nothing depends yet.
+        #: whether it is of an attribute lookup on which nothing depends yet
         self.is_question = False
-        #: The number of targets with this outcome. It cannot be seen once there are none.
+        #: targets with this outcome; without any it cannot be seen
         self.pending = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Failure, (portable(self.error), self.step, self.remote_traceback)
 
     def throw(self) -> NoReturn:
-        """Raise the error, with `StepFailed` as its cause."""
         self.seen = True
         error = self.error.with_traceback(None)
         if error.__cause__ is None or isinstance(error.__cause__, StepFailed):
@@ -84,7 +80,7 @@ class Failure:
 
     @classmethod
     def of(cls, error: BaseException, step: str) -> Failure:
-        """Of the error that is being handled, without the interpreter's own lines in the traceback."""
+        """Of the error that is being handled; the traceback omits the interpreter's own lines."""
         shown = error.__traceback__
         while shown is not None and shown.tb_next is not None and shown.tb_frame.f_globals.get("__package__") == __package__:
             shown = shown.tb_next
@@ -92,7 +88,7 @@ class Failure:
 
 
 class Portable:
-    """An error in transit: pickled already, and known to be restorable. It arrives as the error."""
+    """An error in transit, known to be restorable. It arrives as the error."""
 
     __slots__ = ("_pickled",)
 
@@ -104,7 +100,7 @@ class Portable:
 
 
 def portable(error: BaseException) -> Portable | RemoteError:
-    """The error in a form that arrives as itself, or a `RemoteError` if it cannot be pickled and restored."""
+    """The error in a form that arrives as itself, or a `RemoteError`."""
     try:
         pickled = dumps(error)
         pickle.loads(pickled)

@@ -7,12 +7,12 @@ from typing import Any
 from mray.proxy._interpreter import Interpreter
 from mray.proxy._var import RemoteInterpreter, connect
 
-#: Calls that may wait at an interpreter concurrently. Interpreters that call each other in turn use one for each level.
+#: Interpreters that call each other in turn use one call for each level.
 MAX_CONCURRENCY = 256
 
 
 class RemoteInterpreterFactory:
-    """Creates and finds interpreters, on the engine that it is given: ``RemoteInterpreterFactory(mray)``, or Ray itself."""
+    """Creates and finds interpreters, on an engine: ``RemoteInterpreterFactory(mray)``, or Ray itself."""
 
     def __init__(self, ray: Any) -> None:
         self.ray = ray
@@ -22,8 +22,8 @@ class RemoteInterpreterFactory:
         """Start an interpreter; does not wait for it. `options` are those of an actor: ``num_gpus=1``, ``name="model"``,
         ``lifetime="detached"``.
 
-        ``max_concurrency`` (256) is the number of threads that may wait there concurrently. Raises ValueError for ``max_restarts``:
-        variables end with their process, and a new one would know none of them.
+        ``max_concurrency`` (256) is the number of threads that may wait there concurrently. Raises ValueError for ``max_restarts``,
+        since variables end with their process.
         """
         if options.get("max_restarts"):
             raise ValueError("max_restarts: an interpreter cannot be restarted, since its variables end with its process")
@@ -34,7 +34,7 @@ class RemoteInterpreterFactory:
         return connect(self.ray.__name__, handle, name)
 
     def get(self, name: str, namespace: str | None = None) -> RemoteInterpreter:
-        """The interpreter that was created with this name. Raises ValueError if there is none."""
+        """The interpreter of this name. Raises ValueError if there is none."""
         return connect(self.ray.__name__, self.ray.get_actor(name, namespace), name)
 
     def __getitem__(self, name: str) -> RemoteInterpreter:

@@ -1,8 +1,7 @@
 """Receives the steps of a stream, at the interpreter.
 
 Calls to an actor with many threads overtake each other, so each carries the number of its first step. The thread that finds the next
-steps runs them; threads that arrive meanwhile leave theirs and return, or wait for the step whose result they want. Other streams are
-not delayed.
+steps runs them; threads that arrive meanwhile leave theirs and return, or wait for the step whose result they want.
 
 A client that was interrupted while it sent steps sends them again, along with later ones: each is run once.
 """
@@ -14,20 +13,20 @@ from collections.abc import Callable
 
 from mray.proxy._step import Place, Step
 
-#: The end of a holder, and the steps to be done before: (steps, target, holder).
+#: (steps to be done before, target, holder)
 Parked = tuple[tuple[Place, ...], Place, Place]
 
 
 class Inbox:
-    """The steps of one stream. `done` is the number of the last step that was run; written by the thread that runs the stream."""
+    """`done`: the number of the last step that was run; written by the thread that runs the stream."""
 
     __slots__ = ("_batches", "_changed", "_running", "_waiting", "closed", "done", "parked")
 
     def __init__(self) -> None:
         self.done = -1
-        #: Whether its client has exited: no further steps arrive.
+        #: its client has exited
         self.closed = False
-        #: Waiters for steps of this stream; under the interpreter's lock.
+        #: under the interpreter's lock
         self.parked: list[Parked] = []
         self._batches: dict[int, list[Step]] = {}
         self._running = False
@@ -35,14 +34,13 @@ class Inbox:
         self._changed = threading.Condition(threading.Lock())
 
     def deposit(self, first: int, steps: list[Step]) -> None:
-        """Steps have arrived; the first has this number."""
         with self._changed:
             known = self._batches.get(first)
             if known is None or len(known) < len(steps):
                 self._batches[first] = steps
 
     def begin(self) -> list[Step] | None:
-        """Become the thread that runs this stream. Returns the next steps; None if there are none or another thread runs it."""
+        """Become the thread that runs this stream; None if there are no steps or another thread runs it."""
         with self._changed:
             if self._running or not self._batches:
                 return None
@@ -51,7 +49,7 @@ class Inbox:
             return batch
 
     def proceed(self) -> list[Step] | None:
-        """The steps after the last run ones; None: this thread no longer runs the stream."""
+        """The next steps; None: this thread no longer runs the stream."""
         with self._changed:
             batch = self._take()
             self._running = batch is not None
@@ -60,7 +58,7 @@ class Inbox:
             return batch
 
     def _take(self) -> list[Step] | None:
-        """Under the lock: the next steps."""
+        """Under the lock."""
         following = self.done + 1
         batch = self._batches.pop(following, None)
         if batch is None and self._batches:
@@ -78,7 +76,6 @@ class Inbox:
         return any(first <= following < first + len(steps) for first, steps in self._batches.items())
 
     def advanced(self, number: int) -> None:
-        """The step of this number is done, and its result is stored."""
         self.done = number
         if self._waiting:
             with self._changed:

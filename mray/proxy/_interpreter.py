@@ -1,7 +1,6 @@
 """The actor that holds the objects: it runs steps and returns their results.
 
-In the interpreter's process, on the threads of the actor: a call brings steps of one stream, perhaps wants the result of one, and waits
-for only that. `targets` has the objects and their holders.
+A call brings steps of one stream, perhaps wants the result of one, and waits for only that.
 
 Invariant: user code (operations, and the finalizers of targets) runs with no lock held.
 """
@@ -43,14 +42,14 @@ from mray.proxy._targets import Target, Targets, client_of
 from mray.proxy._tensor_transfer import TransferRef, brought, kept, passed, transferred
 from mray.proxy._token import Tokens
 
-#: The interpreter that lives in this process, by the id of its actor.
+#: by the id of its actor
 here: ProcessLocal[weakref.WeakValueDictionary[str, Interpreter]] = ProcessLocal(weakref.WeakValueDictionary)
 
 _GONE = "this variable's target is gone: deleted by delete_unnamed_vars, or its maker died before it was made"
 
 #: Requests for a result: the value; the value, which is then forgotten; only its completion; a token that keeps it; its awaited result.
-#: LEND is VALUE for another interpreter, which gets GPU tensors lent. READY wants no result, but that the stream's steps are done, as the
-#: others do first; TOKEN waits for nothing.
+#: TRANSFER is VALUE for another interpreter, which gets GPU tensors lent. READY wants only the completion of the stream's steps; TOKEN
+#: waits for nothing.
 VALUE, TAKE, DONE, TOKEN, AWAITED, READY, TRANSFER = "value", "take", "done", "token", "awaited", "ready", "lend"
 #: (one of these, stream, number of the result, the last step of the asking stream)
 Want = tuple[str, int, int, int]
@@ -59,8 +58,6 @@ Sent = bytes | list[Step] | None
 
 
 class Interpreter:
-    """Holds objects for clients anywhere. `mray.proxy` calls its methods, not users."""
-
     def __init__(self, engine: str) -> None:
         self._engine = importlib.import_module(engine)
         self._id = str(self._engine.get_runtime_context().get_actor_id())
@@ -94,7 +91,7 @@ class Interpreter:
 
     # ------------------------------------------------------------------------------------ calls
     def serve(self, stream: int, first: int, steps: Sent, *want: Any) -> Any:
-        """Take steps of a stream. With `want` (a `Want`), wait for that result and return the value, or a `Failure`."""
+        """With `want` (a `Want`), wait for that result and return the value, or a `Failure`."""
         inbox = self._inboxes.get(stream)
         if inbox is None:
             inbox = self._inbox(stream)
@@ -120,7 +117,7 @@ class Interpreter:
         return [self._tokens.make(("client", client))]
 
     def release(self, ends: Sequence[tuple[Place, Place, tuple[Place, ...]]]) -> None:
-        """Holders of targets that end as soon as the steps that use them are done: (target, holder, steps)."""
+        """Release (target, holder, steps) as soon as the steps are done."""
         find, release = self._inboxes.get, self._targets.release
         for place, holder, uses in ends:
             for stream, number in uses:
@@ -132,22 +129,20 @@ class Interpreter:
                 release(place, holder)
 
     def call(self, target: Any, name: str, /, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of a value that lives here, for DAG nodes. Variables of this interpreter stand for their values."""
+        """For DAG nodes. Variables of this interpreter stand for their values."""
         values = [self.local(argument) for argument in args]
         named = {key: self.local(argument) for key, argument in kwargs.items()}
         target = self.local(target)
         return (getattr(target, name) if name else target)(*values, **named)
 
     def names(self) -> list[str]:
-        """The names of named instances."""
         return self._namespace.names()
 
     def delete_unnamed_vars(self) -> None:
-        """Forget every target. A named one stays under its name."""
+        """A named target stays under its name."""
         self._targets.clear()
 
     def status(self) -> dict[str, Any]:
-        """A summary for users."""
         return {
             "id": self._id,
             "host": self._host,
@@ -202,7 +197,6 @@ class Interpreter:
         return inbox.proceed()
 
     def _do(self, stream: int, number: int, step: Step) -> None:
-        """Run a step; its outcome is its target's value or failure."""
         operation, kinds, operands, names = step
         values: tuple[Any, ...] = ()
         value = failure = None
@@ -282,7 +276,6 @@ class Interpreter:
         return target.value
 
     def _target(self, place: Place) -> Target:
-        """The target of a step, which may not have run yet."""
         stream, number = place
         inbox = self._inbox(stream)
         inbox.wait_done(number, lambda batch: self._go_on(stream, inbox, batch))
@@ -339,7 +332,7 @@ class Interpreter:
         return self._tokens.make(key)
 
     def _adopt(self, stream: int, number: int, holder: Place, _token: Any) -> None:
-        """Make the client that received a variable a holder; until now the token kept the target alive."""
+        """Until now the token kept the target alive."""
         self._hold((stream, number), holder)
 
     def _hold(self, place: Place, holder: Any) -> None:
@@ -348,7 +341,6 @@ class Interpreter:
             raise VarReleasedError(_GONE)
 
     def _park(self, uses: tuple[Place, ...], place: Place, holder: Place) -> None:
-        """Release when these steps are done."""
         with self._lock:
             for at, (stream, number) in enumerate(uses):
                 inbox = self._inbox_locked(stream)
@@ -367,7 +359,6 @@ class Interpreter:
             self._park(uses, place, holder)
 
     def bury(self, key: Any) -> None:
-        """End the targets that only a token kept."""
         if key[0] == "token":
             self._targets.release(key[1], key)
             return
@@ -386,7 +377,7 @@ class Interpreter:
 
 
 def _bury(interpreter: weakref.ref[Interpreter], ended: queue.SimpleQueue[Any]) -> None:
-    """Runs in a separate thread: targets that only tokens kept end here, not in a finalizer."""
+    """In a separate thread, since finalizers may take no locks."""
     while (key := ended.get()) is not None:
         alive = interpreter()
         if alive is not None:

@@ -1,10 +1,9 @@
 """The origin of an attribute access: the user's own ``v.name``, or `hasattr`, `getattr` and other C code.
 
-In the process of a `Var`. ``v.name`` is answered without a round trip (the result is a `Var`, whose error shows when it is used), but
-`hasattr` needs the `AttributeError` immediately. Python passes `__getattr__` nothing about its caller; the caller's current instruction
-shows it.
+``v.name`` is answered without a round trip (the result is a `Var`, whose error shows when it is used), but `hasattr` needs the
+`AttributeError` immediately. Python passes `__getattr__` nothing about its caller; the caller's current instruction shows it.
 
-Rejected: asking the interpreter for the names of each new value. A chain would pay a round trip per link.
+Rejected: asking the interpreter for the names of each new value: a round trip per link of a chain.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``%%remote env``: a notebook cell that runs at an interpreter. IPython is optional; `register` is given its shell."""
+"""``%%remote env``: a notebook cell that runs at an interpreter. IPython is optional."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from mray.proxy._var import RemoteInterpreter, Var
 
 
 def register(shell: Any) -> None:
-    """Give an IPython shell the magic."""
-
     def remote(line: str, cell: str) -> Var | None:
         """Run the cell at the interpreter that the line names, with the named instances as globals, and show the value of its last line."""
         env = shell.user_ns.get(line.strip())

@@ -1,6 +1,6 @@
 """The named instances of an interpreter, which are also the globals of the cells that it runs.
 
-In the interpreter's process. So ``env["model"]`` is what a cell calls ``model``, and a function that a cell defines is ``env["function"]``.
+``env["model"]`` is what a cell calls ``model``, and a function that a cell defines is ``env["function"]``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _cells = itertools.count(1)
 
 
 class Namespace:
-    """Names and their objects. Any thread; each operation is one of a dict's."""
+    """Any thread; each operation is one of a dict's."""
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {"__name__": "__interpreter__", "__builtins__": __builtins__}
@@ -24,7 +24,7 @@ class Namespace:
         return [name for name in list(self._values) if name not in self._hidden]
 
     def get(self, name: str) -> Any:
-        """Raises KeyError if there is none."""
+        """Raises KeyError."""
         if name in self._hidden:
             raise KeyError(name)
         return self._values[name]
@@ -40,7 +40,7 @@ class Namespace:
         del self._values[name]
 
     def execute(self, source: str) -> Any:
-        """Run a cell. Returns the value of its last line if that is an expression, else None."""
+        """Returns the value of the last line if that is an expression, else None."""
         file = f"<remote cell {next(_cells)}>"
         # Tracebacks look the lines up here.
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)

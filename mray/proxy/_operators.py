@@ -1,7 +1,6 @@
 """The table of operators, from which `Var` gets its methods and the interpreter its operations.
 
-Any process. A row is an operation's name on the wire and its function; functions of `operator` decide about reflection as Python does,
-since they run where the operands are.
+Functions of `operator` decide about reflection as Python does, since they run where the operands are.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-#: ``x + y``: also reflected. Name -> function.
+#: also reflected; name -> function
 BINARY: dict[str, Callable[..., Any]] = {
     "add": operator.add,
     "sub": operator.sub,
@@ -30,7 +29,6 @@ BINARY: dict[str, Callable[..., Any]] = {
     "xor": operator.xor,
 }
 
-#: ``x += y``.
 IN_PLACE: dict[str, Callable[..., Any]] = {
     "iadd": operator.iadd,
     "isub": operator.isub,
@@ -57,7 +55,7 @@ COMPARISONS: dict[str, Callable[..., Any]] = {
     "ge": operator.ge,
 }
 
-#: Of one operand and perhaps literals; the result stays there.
+#: of one operand and perhaps literals; the result stays there
 UNARY: dict[str, Callable[..., Any]] = {
     "neg": operator.neg,
     "pos": operator.pos,
@@ -71,7 +69,7 @@ UNARY: dict[str, Callable[..., Any]] = {
     "deepcopy": lambda value, _memo=None: copy.deepcopy(value),
 }
 
-#: Python needs the result itself, of a certain type, immediately.
+#: Python needs the result immediately
 ANSWERED: dict[str, Callable[..., Any]] = {
     "bool": bool,
     "len": len,
@@ -87,5 +85,4 @@ ANSWERED: dict[str, Callable[..., Any]] = {
 
 
 def dunder(name: str) -> str:
-    """The method that Python calls for an operator."""
     return f"__{name}__"

@@ -33,26 +33,20 @@ Step = tuple[str, str, tuple[Any, ...], tuple[str, ...]]
 
 
 class At(NamedTuple):
-    """The result of a step, inside of a container."""
-
     stream: int
     number: int
 
 
 class ForeignAt(NamedTuple):
-    """A ref to another interpreter's value, inside of a container."""
-
     ref: Any
 
 
 class NamedModule(NamedTuple):
-    """A module, inside of a container."""
-
     name: str
 
 
 class Chunk(list[Any]):
-    """Items of an iterator, and its end: None if it has not ended, else the exception."""
+    """Items of an iterator. `end`: None if it has not ended, else the exception."""
 
     end: BaseException | None = None
 
@@ -60,7 +54,7 @@ class Chunk(list[Any]):
 #: Iterators over existing items: reading ahead has no effect.
 _SEQUENCES: tuple[Any, ...] = ([], (), "", b"", bytearray(), range(0), range(1 << 70, 1 << 70), {}, {}.values(), {}.items(), set())
 _EAGER = frozenset(type(iter(sequence)) for sequence in _SEQUENCES)
-#: Items that are requested together, at most.
+#: items that are requested together, at most
 CHUNK = 256
 
 
@@ -77,7 +71,7 @@ def advance(iterator: Iterator[Any], count: int) -> Chunk:
 
 
 def _end(chunk: Chunk) -> tuple[int, bool]:
-    """The number of items, and whether there are no more. Raises what the iterator raised."""
+    """Raises what the iterator raised."""
     if chunk.end is not None and not isinstance(chunk.end, StopIteration):
         raise chunk.end
     return len(chunk), chunk.end is not None
@@ -88,7 +82,7 @@ def _call(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
 
 
 def _text_of(value: Any, method: str) -> Any:
-    """The representation for a notebook: the value of ``value._repr_html_()`` and the like, None without such a method."""
+    """The value of ``value._repr_html_()`` and the like; None without such a method."""
     found = getattr(value, method, None)
     return found() if callable(found) else None
 
@@ -107,7 +101,7 @@ def _ufunc(ufunc: Any, method: str, /, *inputs: Any, **kwargs: Any) -> Any:
 
 
 def _array(value: Any) -> Any:
-    """The array of `numpy.asarray` for a value; a tensor is copied from its GPU first."""
+    """A tensor is copied from its GPU first."""
     import numpy  # noqa: PLC0415  (optional, and slow to import)
 
     if hasattr(value, "detach"):
@@ -116,7 +110,6 @@ def _array(value: Any) -> Any:
 
 
 def by_name(module: str, name: str) -> Any:
-    """The object of ``module.a.b``."""
     found: Any = importlib.import_module(module)
     for part in name.split("."):
         found = getattr(found, part)
@@ -176,7 +169,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 
 
 def described(operation: str, operands: tuple[Any, ...], names: tuple[str, ...]) -> str:
-    """A step in a few words; `operands` as far as they are known."""
+    """`operands` as far as they are known."""
     kinds = [type(operand).__name__ for operand in operands]
     first = kinds[0] if kinds else ""
     if operation in ("getattr", "setattr", "delattr"):
@@ -192,7 +185,6 @@ def described(operation: str, operands: tuple[Any, ...], names: tuple[str, ...])
 
 
 def _short(value: Any) -> str:
-    """The value if it is a small literal, else its type."""
     if isinstance(value, int | float | str | bool | None) and len(text := repr(value)) <= 40:
         return text
     return f"<{type(value).__name__}>"

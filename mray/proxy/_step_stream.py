@@ -1,7 +1,6 @@
 """A step stream: the steps that one thread asks of one interpreter, in order; and the references of variables to their results.
 
-In the client process. Steps are collected, and sent when the program wants a result, when there are many, or by the sender a moment
-later. Streams of different threads are independent, so that none waits for the condition that another waits for.
+Steps are sent when the program wants a result, when there are many, or by the sender a moment later.
 
 A step whose operands could change before it is sent (or that are of unknown types) is sent immediately, after earlier ones. Pickling it
 may call anything; steps of that code use another stream, since this one is in the middle of a step.
@@ -9,9 +8,9 @@ may call anything; steps of that code use another stream, since this one is in t
 Ctrl-C may arrive between any two lines, and no number may be left out, since the interpreter would wait for its step. So steps stay in
 `_pending` until they have been sent, and may be sent twice; the interpreter runs them once.
 
-A remote reference keeps a target alive while a variable of this process stands for it. The interpreter knows it by the place of the step
-by which it began: the step that created the target, or the one that adopted it when the variable arrived from elsewhere. It ends when
-the steps that use it are done, so it records the last use in each stream.
+The interpreter knows a remote reference by the place of the step by which it began: the step that created the target, or the one that
+adopted it when the variable arrived from elsewhere. It ends when the steps that use it are done, so it records the last use in each
+stream.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from mray.proxy._interpreter import READY, TAKE, TOKEN
 from mray.proxy._step import FOREIGN, LITERAL, MODULE, NESTED, OTHER, SAME, At, ForeignAt, NamedModule, Place, Step
 from mray.proxy._tensor_transfer import TransferRef, transferred
 
-#: Steps in one call.
+#: steps in one call
 _MANY = 128
-#: Steps that may be in flight before the thread waits for the interpreter to catch up.
+#: steps in flight before the thread waits for the interpreter to catch up
 _WINDOW = 20_000
-#: Literals that cannot change.
+#: types of literals that cannot change
 IMMUTABLE = frozenset({int, float, complex, str, bytes, bool, type(None), type(Ellipsis), type(NotImplemented), range})
 #: Replaces a step that could not be pickled.
 _NOTHING: Step = ("close", LITERAL, (None,), ())
@@ -44,11 +43,11 @@ class StepStream:
     def __init__(self, connection: InterpreterConnection, stream_id: int) -> None:
         self.connection = connection
         self.id = stream_id
-        #: Whether the thread of the stream is pickling a step.
+        #: whether its thread is pickling a step
         self.sending = False
         # Pickling a step may need this stream's earlier steps to be sent.
         self._lock = threading.RLock()
-        #: The number of the first unsent step, and that step and the later ones.
+        #: the number of the first unsent step, and the unsent steps
         self._pending: tuple[int, list[Step]] = (0, [])
         self._queued = False
         self._batching = 0
@@ -56,10 +55,7 @@ class StepStream:
         connection.streams.add(self)
 
     def add(self, operation: str, operands: tuple[Any, ...], kwargs: dict[str, Any] | None = None, asks: bool = False) -> int:
-        """Add a step and return its number. Raises what the pickling of an operand raises.
-
-        With `asks` the caller sends it immediately.
-        """
+        """Returns the step's number. Raises what the pickling of an operand raises. With `asks` the caller sends it immediately."""
         names: tuple[str, ...] = ()
         if kwargs:
             names = tuple(kwargs)
@@ -99,7 +95,6 @@ class StepStream:
         return number
 
     def _dispatch(self, steps: list[Step]) -> None:
-        """Send steps, immediately if they are many."""
         if self._batching:
             return
         if len(steps) >= _MANY:
@@ -113,7 +108,6 @@ class StepStream:
                 raise
 
     def send(self) -> None:
-        """Send the rest; waits for nothing."""
         with self._lock:
             first, steps = self._pending
             if steps:
@@ -135,18 +129,17 @@ class StepStream:
         self._unanswered += 1
 
     def send_rest(self) -> None:
-        """As `send`, for the sender."""
         self._queued = False
         if not self._batching:
             self.send()
 
     def finish(self) -> None:
-        """Wait until everything is done, unless that is known. Raises an error that was not reported yet."""
+        """Wait until everything is done. Raises an error that was not reported yet."""
         if self._pending[1] or self._unanswered:
             self.connection.answer(self.ask((READY, 0, -1)))
 
     def ask(self, want: tuple[str, int, int]) -> Any:
-        """Send the rest and begin to wait for a result. Returns the argument of `answer`, for one use."""
+        """Send the rest. Returns the argument of `answer`, for one use."""
         with self._lock:
             first, steps = self._pending
             after = -1 if want[0] == TOKEN else first + len(steps) - 1
@@ -157,14 +150,13 @@ class StepStream:
             return asked
 
     def ask_ref(self, want: tuple[str, int, int]) -> Any:
-        """As `ask`; returns the engine's ref to the value, or its error, for users."""
+        """As `ask`; returns the engine's ref to the value, or its error."""
         self.send()
         last = self.next - 1
         return self.connection.value_ref(self.id, last, None, (*want, last))
 
     @property
     def next(self) -> int:
-        """The number of the next step."""
         return self._pending[0] + len(self._pending[1])
 
     def answer(self, asked: Any) -> Any:
@@ -185,7 +177,7 @@ class StepStream:
 
     # ------------------------------------------------------------------------------------ operands
     def _encode(self, operands: tuple[Any, ...], uses: list[RemoteReference[Any]]) -> tuple[str, tuple[Any, ...], bool]:
-        """The operands' kinds, the operands as they travel, and whether they can change before."""
+        """Kinds, the operands as they travel, and whether they cannot change before."""
         kinds = ""
         wire = []
         immutable = True
@@ -230,7 +222,7 @@ class StepStream:
         return kinds, tuple(wire), immutable
 
     def _replace(self, value: Any, uses: list[RemoteReference[Any]]) -> Any:
-        """A container with places instead of variables; itself if there are none."""
+        """Places instead of variables; `value` itself if it has none."""
         kind = type(value)
         if kind in IMMUTABLE:
             return value
@@ -273,8 +265,6 @@ def _is_immutable(value: Any) -> bool:
 
 # ---------------------------------------------------------------------------------------------- references
 class Env(Protocol):
-    """The part of a user's interpreter object that references need."""
-
     @property
     def connection(self) -> InterpreterConnection: ...
     def stream(self) -> StepStream: ...
@@ -285,18 +275,14 @@ E = TypeVar("E", bound=Env)
 
 
 class RemoteReference(Generic[E]):
-    """Ends with its variable."""
-
     __slots__ = ("_holder", "_token", "env", "place", "stream", "uses")
 
     def __init__(self, env: E, stream: StepStream, place: Place, holder: Place, token: Any = None) -> None:
         self.env = env
-        #: Where it began.
         self.stream = stream
-        #: Of the target.
         self.place = place
         self._holder = holder
-        #: Stream -> number of the last step that uses it.
+        #: stream -> number of the last step that uses it
         self.uses: dict[int, int] = {holder[0]: holder[1]}
         self._token = token
 
@@ -304,7 +290,7 @@ class RemoteReference(Generic[E]):
         self.env.connection.sender.put((self.env.connection, self.place, self._holder, self.uses))
 
     def token(self) -> Any:
-        """The token that keeps the target alive while a pickled variable is in transit. Asks the interpreter, the first time."""
+        """Keeps the target alive while a pickled variable is in transit. Asks the interpreter, the first time."""
         if self._token is None:
             # This thread is pickling: after a call, Ray would take the refs that follow for strays.
             asking = threading.Thread(target=self._ask_token, name="proxy token")
@@ -325,24 +311,23 @@ class RemoteReference(Generic[E]):
             self._token = error
 
     def ref(self) -> Any:
-        """The engine's ref to the value; waits for nothing."""
         stream, want = self._step_to_take()
         return stream.ask_ref(want)
 
     def pass_on(self) -> Any:
-        """The engine's ref to the value, for another interpreter; waits for nothing."""
+        """A ref for another interpreter; waits for nothing."""
         stream, want = self._step_to_take()
         return stream.ask(want)
 
     def _step_to_take(self) -> tuple[StepStream, tuple[str, int, int]]:
-        """A step whose result is the value, in a stream of this thread, and the request that gets it."""
+        """A step of this thread's stream whose result is the value, and the request that gets it."""
         stream = self.env.stream()
         self.stream.send()
         return stream, (TAKE, stream.id, stream.add("pass", (self.env.var_of(self),)))
 
 
 class Variable:
-    """An object that stands for a target: a `mray.proxy._var.Var`."""
+    """The base of `mray.proxy._var.Var`."""
 
     __slots__ = ("__weakref__", "_remote_reference")
 
@@ -350,10 +335,10 @@ class Variable:
 
 
 def reference_of(variable: Variable) -> RemoteReference[Any]:
-    """The reference by which a variable stands for its target. No method, since every name that is not special is the target's."""
+    """No method, since every name that is not special is the target's."""
     return variable._remote_reference  # noqa: SLF001  (it is of this file)
 
 
 def new_place(stream: StepStream) -> Place:
-    """The place of the next step of the stream. The caller adds that step immediately, in the stream's thread."""
+    """The caller adds that step immediately, in the stream's thread."""
     return stream.id, stream.next

@@ -1,7 +1,7 @@
 """Targets: the objects of an interpreter, and their holders.
 
-In the interpreter's process. A target lives while it has a holder: the place of the step by which a client came to hold it, or the key
-of a token in transit. Dropped objects are destroyed after the lock is released, since finalizers of users' objects may do anything.
+A target lives while it has a holder: the place of the step by which a client came to hold it, or the key of a token in transit. Dropped
+objects are destroyed after the lock is released, since finalizers of users' objects may do anything.
 """
 
 from __future__ import annotations
@@ -13,18 +13,15 @@ from typing import Any
 from mray.proxy._errors import Failure
 from mray.proxy._step import Place
 
-#: A stream's number begins with its client's.
+#: a stream's number begins with its client's
 STREAM_BITS = 24
 
 
 def client_of(stream: int) -> int:
-    """The client of a stream."""
     return stream >> STREAM_BITS
 
 
 class Target:
-    """The outcome of a step: a value, or a failure."""
-
     __slots__ = ("failure", "holders", "value")
 
     def __init__(self, value: Any, failure: Failure | None, holders: set[Any]) -> None:
@@ -34,23 +31,22 @@ class Target:
 
 
 class Targets:
-    """All of an interpreter's targets, by place. Any thread."""
+    """Any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._by_place: dict[Place, Target] = {}
-        #: Holders of targets that do not exist yet.
+        #: holders of targets that do not exist yet
         self._early: dict[Place, set[Any]] = {}
-        #: Failures that no variable shows, by their stream, whose next use raises them.
+        #: failures that no variable shows, by stream
         self._complaints: dict[int, list[Failure]] = {}
-        #: Looks a target up, from any thread.
         self.get = self._by_place.get
 
     def __len__(self) -> int:
         return len(self._by_place)
 
     def add(self, place: Place, value: Any, failure: Failure | None) -> None:
-        """The step of this place has this outcome; the place itself holds it."""
+        """The place itself holds the target."""
         if failure is not None:
             failure.pending += 1
         self._by_place[place] = target = Target(value, failure, {place})
@@ -74,7 +70,7 @@ class Targets:
             return True
 
     def release(self, place: Place, holder: Any) -> None:
-        """A holder ends, and with the last one the target. Ignored for other holders."""
+        """Unknown holders are ignored."""
         with self._lock:
             target = self._by_place.get(place)
             if target is None:
@@ -91,7 +87,6 @@ class Targets:
             self._forgotten(place, target)
 
     def drop_client(self, client: int) -> None:
-        """Everything that a client holds ends."""
         ended = []
         with self._lock:
             for stream in [stream for stream in self._complaints if client_of(stream) == client]:
@@ -123,7 +118,6 @@ class Targets:
                 self._complaints.setdefault(stream, []).append(failure)
 
     def complaint_of(self, stream: int) -> Failure | None:
-        """The next failure to report in this stream."""
         if not self._complaints:
             return None
         with self._lock:
@@ -136,7 +130,7 @@ class Targets:
             return failure
 
     def _forgotten(self, place: Place, target: Target) -> None:
-        """Under the lock: a target has ended; if it was the last one with an unseen failure, that is reported to its stream."""
+        """Under the lock: the last target with an unseen failure reports that to its stream."""
         failure = target.failure
         if failure is not None:
             failure.pending -= 1

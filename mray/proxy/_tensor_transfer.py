@@ -1,9 +1,8 @@
 """Values in transit between interpreters: as they were at the step that passed them on, and GPU tensors on their GPU.
 
-In both interpreters. The source's stream continues while the value travels, so that very step stores a value that later steps could
-write to, and its ref travels instead (`TransferRef`). The engine would copy device memory to the host for that, so it is copied on the
-device, and passed on by the engine's transport of device tensors where there is one (``"cuda_ipc"``). Copy and loan end with the
-receiver's last view.
+The source's stream continues while the value travels, so that very step stores a value that later steps could write to, and its ref
+travels instead (`TransferRef`). The engine would copy device memory to the host for that, so it is copied on the device, and passed on
+by the engine's transport of device tensors (``"cuda_ipc"``). Copy and loan end with the receiver's last view.
 
 Only tensors in lists, tuples and dicts are found. Other objects with tensors go through the host, as all do on Ray.
 """
@@ -14,15 +13,13 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-#: Engines with tensors that others open in place.
+#: engines with tensors that others open in place
 _TRANSFERS_TENSORS = frozenset({"mray"})
-#: Types that no later step can write to.
+#: types that no later step can write to
 _CONSTANT = frozenset({int, float, complex, str, bytes, bool, type(None)})
 
 
 class TransferRef(NamedTuple):
-    """A ref to a value, in its place."""
-
     ref: Any
 
 
@@ -49,7 +46,7 @@ def transferred(engine: Any, value: Any) -> Any:
 
 
 def brought(engine: Any, answer: Any) -> Any:
-    """The lent value; any other as it is. Waits without limit; raises the engine's errors."""
+    """Waits without limit; raises the engine's errors."""
     if type(answer) is not TransferRef:
         return answer
     try:
@@ -64,13 +61,13 @@ def brought(engine: Any, answer: Any) -> Any:
 def kept(value: Any) -> Any:
     """A received value with writable arrays, since engines' messages bring read-only ones.
 
-    Its lists and dicts are this process's own and keep their identity, as do shared objects.
+    Its lists and dicts keep their identity, as do shared objects.
     """
     return value if "numpy" not in sys.modules else _writable(value, {})
 
 
 def _writable(value: Any, done: dict[int, tuple[Any, Any]]) -> Any:
-    """A copy of a read-only array, or of a tuple with one; any other value as it is. `done`: the result for each part, by id."""
+    """A copy of a read-only array, or of a tuple with one; else the value. `done`: the result for each part, by id."""
     kind = type(value)
     is_tuple = isinstance(value, tuple) and (kind is tuple or hasattr(kind, "_make"))
     if not (is_tuple or kind is dict or kind is list or kind is sys.modules["numpy"].ndarray):
@@ -96,7 +93,7 @@ def _writable(value: Any, done: dict[int, tuple[Any, Any]]) -> Any:
 
 
 def _with(value: Any, change: Callable[[Any], Any]) -> Any:
-    """The value with a change applied to the items of its lists, tuples and dicts; itself if nothing changes."""
+    """Apply `change` to the items of lists, tuples and dicts; the value itself if nothing changes."""
     kind = type(value)
     if kind is dict:
         items = {key: _with(item, change) for key, item in value.items()}
@@ -111,12 +108,10 @@ def _with(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _copied(value: Any) -> Any:
-    """A copy of a device tensor; any other value as it is."""
     return value.clone() if _is_on_device(value) else value
 
 
 def _is_on_device(value: Any) -> bool:
-    """Whether it is a GPU tensor, of torch or of a null device."""
     if not hasattr(type(value), "clone"):
         return False
     device = getattr(value, "device", None)

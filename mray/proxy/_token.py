@@ -1,11 +1,11 @@
 """Tokens: objects by whose last ref an interpreter is notified that a target has lost its holders.
 
-In the interpreter's process, which owns the tokens. A process that receives one keeps it, passes it on inside of messages and objects,
-or dies; the engine counts its refs in all of that, and this module only notices the end of the object.
+The interpreter's process owns the tokens. A process that receives one keeps it, passes it on inside of messages and objects, or dies;
+the engine counts its refs in all of that.
 
-On mray the entry of an object ends then, and a finalizer runs. Ray notifies no one, so there the interpreter polls every `INTERVAL`
-seconds, while tokens are out, whether its own table of objects still has a size for them. (`wait` of a ref created from a bare id would
-crash Ray's raylet, if the object no longer exists.)
+On mray a finalizer of the object's entry runs then. Ray notifies no one, so there the interpreter polls, while tokens are out, whether
+its own table of objects still has a size for them. (`wait` of a ref created from a bare id would crash Ray's raylet, if the object no
+longer exists.)
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-#: Seconds between polls, on engines without a notification.
+#: seconds between polls, on engines without a notification
 INTERVAL = 0.5
 
 
 class Tokens:
-    """Creates tokens, and calls `ended(key)` when one has ended: in a finalizer or a separate thread, so it may take no locks."""
+    """Calls `ended(key)` when a token has ended: in a finalizer or a separate thread, so it may take no locks."""
 
     def __init__(self, engine: Any, ended: Callable[[Any], None]) -> None:
         self._engine = engine
@@ -31,7 +31,7 @@ class Tokens:
         self._thread: threading.Thread | None = None
 
     def make(self, key: Any) -> Any:
-        """A new token; the caller passes it on and forgets it."""
+        """The caller passes the token on and forgets it."""
         ref = self._engine.put(None)
         entry = getattr(ref, "_entry", None)
         if entry is not None and type(entry).__module__.partition(".")[0] == "mray":  # it counts this process's refs only

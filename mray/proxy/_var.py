@@ -1,8 +1,7 @@
 """`Var`: stands for an object of an interpreter, which runs every operation on it. `RemoteInterpreter`: the interpreter as users hold it.
 
-In any process. Each gives the other: ``env.put(value)`` is a variable, and ``v.env`` the interpreter of its object. Operators,
-attributes, items and calls return new variables immediately; what Python needs itself (truth, length, items of a loop, text) is waited
-for, and raises the error of any earlier step. Methods are generated from the table in `mray.proxy._operators`.
+Operators, attributes, items and calls return new variables immediately; what Python needs itself (truth, length, items of a loop, text)
+is waited for, and raises the error of any earlier step. Operators are generated from the table in `mray.proxy._operators`.
 """
 
 from __future__ import annotations
@@ -36,13 +35,12 @@ _MEMORY = frozenset(
 class RemoteInterpreter:
     """A process that holds objects for others: ``env.put(x)`` is a `Var`, which stands for the object there.
 
-    It is an actor of the engine; one object per interpreter and process; any thread. It lives while any process has this or a `Var` of
-    it, unless it was created with ``lifetime="detached"``. Calls that wait for it when it dies raise `InterpreterDiedError`. Methods
-    that return a `Var` do not wait for the result; all others do.
+    One object per interpreter and process; any thread. It lives while any process has this or a `Var` of it, unless it was created with
+    ``lifetime="detached"``. Calls that wait for it when it dies raise `InterpreterDiedError`. Methods that return a `Var` do not wait
+    for the result, except `put_named`, `get_named` and `execute`; all others do.
     """
 
     def __init__(self, connection: InterpreterConnection) -> None:
-        #: The connection of this process.
         self.connection = connection
         self._streams = threading.local()
         self._unused: deque[StepStream] = deque()
@@ -59,7 +57,7 @@ class RemoteInterpreter:
         return self.do("put", item)
 
     def put_named(self, name: str, item: Any) -> Var:
-        """As `put`, under a name that keeps it until `del_named`, or until the interpreter ends. Waits until it is there."""
+        """As `put`, under a name that keeps it until `del_named` or the interpreter's end. Waits until it is there."""
         return self.do_now("put_named", name, item)
 
     def get_named(self, name: str) -> Var:
@@ -104,7 +102,7 @@ class RemoteInterpreter:
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """Context manager: this thread's steps inside go in one message, at the end or when a result is wanted."""
+        """Send this thread's steps of the block in one message, at the end or when a result is wanted."""
         stream = self.stream()
         stream.batch(1)
         try:
@@ -214,7 +212,6 @@ class RemoteInterpreter:
 
     # ------------------------------------------------------------------------------------ for variables
     def stream(self) -> StepStream:
-        """This thread's stream."""
         try:
             stream: StepStream = self._streams.stream
             if not stream.sending:
@@ -233,11 +230,10 @@ class RemoteInterpreter:
         return StepStream(self.connection, self.connection.client << STREAM_BITS | next(self._numbers))
 
     def var_of(self, reference: RemoteReference[Any]) -> Var:
-        """Another variable of its target."""
         return make_var(reference)
 
     def do(self, operation: str, /, *operands: Any, **kwargs: Any) -> Var:
-        """The variable of an operation's result: one of `mray.proxy._step.OPERATIONS`."""
+        """`operation`: one of `mray.proxy._step.OPERATIONS`."""
         stream = self.stream()
         number = stream.add(operation, operands, kwargs)
         place = (stream.id, number)
@@ -263,7 +259,7 @@ class RemoteInterpreter:
         self.stream().add(operation, operands)
 
     def ask(self, operation: str, *operands: Any) -> Any:
-        """The value of an operation's result, which does not stay there."""
+        """The value does not stay there."""
         return self.stream().get(operation, *operands)
 
     def adopt(self, place: Place, token: Any) -> Var:
@@ -275,7 +271,7 @@ class RemoteInterpreter:
 
 
 class _Loan:
-    """A stream for the life of a thread; then the next new thread gets it."""
+    """A stream for the life of a thread; the next new thread gets it afterwards."""
 
     __slots__ = ("_unused", "stream")
 
@@ -295,7 +291,7 @@ _knowing = threading.Lock()
 
 
 def connect(engine: str, handle: Any, name: str | None = None) -> RemoteInterpreter:
-    """The interpreter behind an actor's handle, for this process."""
+    """One object per interpreter in this process."""
     actor_id = handle._actor_id.hex()  # noqa: SLF001  (Ray's name for it, on any engine)
     known = _known.get().get(actor_id)
     if known is None:
@@ -485,19 +481,17 @@ class Var(Variable):
 
 
 def make_var(reference: RemoteReference[Any]) -> Var:
-    """A variable, for interpreters."""
     made = object.__new__(Var)
     object.__setattr__(made, "_remote_reference", reference)
     return made
 
 
 def _sent(var: Var, error: BaseException | None) -> Any:
-    """The error in a form that arrives at the interpreter of a variable as itself; the error where that is this process."""
+    """The error in a form that arrives at the variable's interpreter as itself."""
     return error if error is None or reference_of(var).env.connection.local is not None else portable(error)
 
 
 async def _waited(env: RemoteInterpreter, mode: str, var: Var) -> Any:
-    """The answer, awaited."""
     stream = env.stream()
     reference = reference_of(var)
     if reference.stream is not stream:
@@ -508,7 +502,6 @@ async def _waited(env: RemoteInterpreter, mode: str, var: Var) -> Any:
 
 
 def _first(value: Any) -> Var:
-    """The first variable in these arguments."""
     if type(value) is Var:
         return value
     if isinstance(value, list | tuple):
@@ -523,7 +516,7 @@ def _first(value: Any) -> Var:
 
 # ---------------------------------------------------------------------------------------------- from the table
 def _home(operation: str, left: Var, right: Var) -> RemoteInterpreter:
-    """Where an operator of two variables runs: with the left one if it has the operator, else with the right one."""
+    """The left one's interpreter if that has the operator, else the right one's."""
     env: RemoteInterpreter = left.env
     other: RemoteInterpreter = right.env
     if other is env or env.ask("has", left, operation):
