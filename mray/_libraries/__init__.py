@@ -15,23 +15,10 @@ In every process that `mray.as_ray` was imported in: the driver of ``mray run`` 
     import ray.data ──▶ finder ──▶ library_names ──┬─ CORE     the compiled part of Ray's core, by mray: `core`
                                                    └─ is_rays  Ray's own file, of the installed package: `installed`
 
-`names` is the whole table. A test compares it with an installed Ray of the same version, so that a new version yields a list of
-differences. `core` has what Ray keeps in private modules that clients reach into, and mray has elsewhere or in another form.
-`head_start` imports a program's libraries in a second process at the same time; `spawned` installs the package in children of
-`multiprocessing`.
-
 A facade is a module of its own, by Ray's name, and its values are mray's: a class has one identity however it was imported, pickles name
 mray, and what a program sets in ``ray`` is set only there.
 
-====================  ====================================================================================================
-facade                a module by Ray's name, filled from modules of mray
-lack                  a module that mray does not have, with the reason
-Ray's library         a package of Ray above its core: data, tune, train, serve, rllib; loaded from Ray's own files
-head start            the import of a program's libraries for the process that nodes are forked from: the program's own, or beside it
-absent name           a name that can be imported, and raises when it is used
-====================  ====================================================================================================
-
-Rejected: second names in ``sys.modules`` for the modules of mray. ``ray.__name__`` is ``mray`` then, a lazy loader refuses a module that
-is replaced while it is loaded, and the import system sets a submodule over the function of the same name. Also rejected: a package
-called ``ray`` on a path, which might shadow an installed Ray or be shadowed by it.
+Rejected: second names in ``sys.modules`` for the modules of mray: ``ray.__name__`` is ``mray`` then, a lazy loader refuses a module that
+is replaced while it is loaded, and the import system sets a submodule over the function of the same name. A package called ``ray`` on a
+path: it might shadow an installed Ray or be shadowed by it.
 """

@@ -1,7 +1,7 @@
 """Stand-ins for names of Ray that mray does not have.
 
-Programs mention more than they use: they import names at their top, write them into annotations, and check whether a value is of some
-class. All of that works. Calling such a name, or reading an attribute of it, raises an error that says what is missing and why.
+Programs import more names than they use, write them into annotations, and check whether a value is of some class. All of that works.
+Calling such a name, or reading an attribute of it, raises an error that says why it is missing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class NotInMrayImportError(ImportError):
 
 
 class Absent(ABCMeta):
-    """The metaclass of absent names. Each is a class, so that `isinstance`, annotations and subclassing accept it."""
+    """The metaclass of absent names: classes, so that `isinstance`, annotations and subclassing accept them."""
 
     _says: str
 
@@ -39,7 +39,6 @@ class Absent(ABCMeta):
 
 
 def make_absent(module: str, name: str, reason: str) -> Absent:
-    """A stand-in for a name of a module of Ray."""
     # A program must be able to catch it.
     bases = (Exception,) if name.endswith(("Error", "Exception")) else ()
     says = f"{module}.{name} is not in mray: {reason}"

@@ -15,8 +15,6 @@ _FILES = {
 
 
 class InstalledRay(Distribution):
-    """An installed package without a file."""
-
     def read_text(self, filename: str) -> str | None:
         return _FILES.get(filename)
 

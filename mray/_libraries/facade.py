@@ -1,4 +1,4 @@
-"""The modules named ``ray``, and the finder that the import system asks for them. See the package's page for the figure.
+"""The modules named ``ray``, and the finder that the import system asks for them.
 
 Any thread may import and read. A facade is filled from its module of mray when it is loaded; names that would load more are found on
 first use, and cached.
@@ -25,19 +25,16 @@ if TYPE_CHECKING:
     from importlib.metadata import Distribution, DistributionFinder
 
 OURS = "mray"
-#: Packages by other names that are wholly mray's.
+#: packages by other names that are wholly mray's
 ROOTS = {RAY: OURS, "ray_proxy": "mray.proxy"}
-#: Modules that only mray has.
+#: modules that only mray has
 NOT_RAYS = frozenset({"as_ray", "cli", "examples", "libraries", "proxy", "pytest_plugin", "testing"})
 #: The prefix of an entry of a facade's ``__path__``, which is no path of the file system.
 _PLACE = "mray as "
-#: The package's own attributes.
 _OF_RAY = {"__version__": settings.AS_VERSION.get(), "__commit__": RAY_COMMIT}
 
 
 class Facade(ModuleType):
-    """A module of Ray, made of mray."""
-
     def __getattr__(self, name: str) -> Any:
         own = vars(self)
         stand = _stand(self.__name__)
@@ -78,12 +75,12 @@ class Facade(ModuleType):
 
 
 def load_facade(name: str) -> ModuleType:
-    """A facade that was pickled; in a process without facades mray's own module."""
+    """Unpickle a facade; in a process without facades mray's own module."""
     return load(name if is_installed() else ours_of(name))
 
 
 def names_of(name: str, stand: Stand) -> set[str]:
-    """All names of a module that its facade has, without those that Ray itself imports there, and the submodules."""
+    """Without the names that Ray itself imports there, and the submodules."""
     ours = _public_names(load(stand.ours)) if stand.ours else set()
     return {*ours, *stand.also, *stand.absent, *(each for each, (form, _rest) in ray_names.forms(name).items() if form != "from")}
 
@@ -94,13 +91,11 @@ def _public_names(ours: ModuleType) -> set[str]:
 
 
 def ours_of(name: str) -> str:
-    """The module of mray with the same path."""
     root, dot, rest = name.partition(".")
     return ROOTS[root] + dot + rest
 
 
 def _is_ours(name: str) -> bool:
-    """Whether mray has a public module for this one."""
     root, _dot, rest = name.partition(".")
     if any(part.startswith("_") for part in name.split(".")) or (root == RAY and rest.partition(".")[0] in NOT_RAYS):
         return False
@@ -108,7 +103,7 @@ def _is_ours(name: str) -> bool:
 
 
 def _find_ours(name: str) -> ModuleSpec | None:
-    """The location of a module of mray. Imports nothing, as `importlib.util.find_spec` does.
+    """Find a module of mray without importing its packages.
 
     The import system holds its one lock while it asks a finder. A thread that imported there would wait for a module that another thread
     loads, and that thread for the lock.
@@ -124,7 +119,7 @@ def _find_ours(name: str) -> ModuleSpec | None:
 
 
 def _stand(name: str) -> Stand | Lack | None:
-    """The stand-in of a module of Ray; None if there is none, or it is Ray's own file."""
+    """None if there is none, or it is Ray's own file."""
     if installed.wanted:
         if name in library_names.CORE:
             return library_names.CORE[name]
@@ -146,7 +141,7 @@ def _stand(name: str) -> Stand | Lack | None:
 
 
 def _find(module: str, name: str) -> Any:
-    """The object that a name of a module of Ray stands for. Raises AttributeError for an unknown name."""
+    """Raises AttributeError for an unknown name."""
     stand = _stand(module)
     if isinstance(stand, Stand) and not name.startswith("__"):
         if name in stand.also:
@@ -180,26 +175,25 @@ def _changes(module: str, name: str) -> bool:
 
 
 def _source(module: str) -> ModuleType:
-    """mray's module behind a facade that has one."""
     stand = _stand(module)
     assert isinstance(stand, Stand)
     return load(stand.ours)
 
 
 def _face_of(module: ModuleType) -> ModuleType:
-    """By Ray's name, if it is one of mray's."""
+    """The facade of a module of mray; any other module itself."""
     package, dot, rest = module.__name__.partition(".")
     return load(RAY + dot + rest) if package == OURS else module
 
 
 class _FacadeLoader(Loader):
-    """Fills a facade, whatever created it: a lazy loader creates the module itself, and has it filled on first use."""
+    """Fills a facade, whatever created it: a lazy loader creates the module itself."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return Facade(spec.name)
 
     def get_code(self, name: str) -> CodeType | None:
-        """The code that ``python -m`` of this name runs: that of the module of mray behind it."""
+        """For ``python -m``: the code of the module of mray."""
         stand = _stand(name)
         spec = _find_ours(stand.ours) if isinstance(stand, Stand) and stand.ours else None
         get_code: Callable[[str], CodeType | None] | None = getattr(None if spec is None else spec.loader, "get_code", None)
@@ -222,8 +216,6 @@ class _FacadeLoader(Loader):
 
 
 class _LackLoader(Loader):
-    """Raises an error that says why a module is missing."""
-
     def __init__(self, reason: str) -> None:
         self._reason = reason
 
@@ -231,7 +223,7 @@ class _LackLoader(Loader):
         raise NotInMrayImportError(spec.name, self._reason)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Never called: `create_module` raises."""
+        """Not called: `create_module` raises."""
 
 
 class FacadeFinder(MetaPathFinder):
@@ -251,7 +243,7 @@ class FacadeFinder(MetaPathFinder):
         return spec
 
     def find_distributions(self, context: DistributionFinder.Context | None = None) -> Iterable[Distribution]:
-        """For `importlib.metadata`: the package ``ray``, as if it were installed."""
+        """For `importlib.metadata`."""
         if context is not None and ("path" in vars(context) or (context.name or RAY).lower() != RAY):
             return []
         from mray._libraries.as_installed import InstalledRay  # noqa: PLC0415  (the caller has already imported what it imports)
@@ -273,7 +265,7 @@ def _is_package(name: str, stand: Stand) -> bool:
 
 
 class _PlaceFinder:
-    """The importer of an entry of a facade's ``__path__``: it finds nothing, but `pkgutil` can list the modules of `FacadeFinder`."""
+    """The importer of an entry of a facade's ``__path__``: finds nothing, but lets `pkgutil` list the modules."""
 
     def __init__(self, entry: str) -> None:
         if not entry.startswith(_PLACE):
@@ -284,7 +276,6 @@ class _PlaceFinder:
         return None
 
     def iter_modules(self, prefix: str = "") -> Iterator[tuple[str, bool]]:
-        """The submodules: name, and whether it is a package."""
         import pkgutil  # noqa: PLC0415  (who asks is pkgutil)
 
         above = f"{self._package}."
@@ -315,5 +306,4 @@ def install() -> None:
 
 
 def is_installed() -> bool:
-    """Whether ``import ray`` means mray in this process."""
     return any(isinstance(finder, FacadeFinder) for finder in sys.meta_path)

@@ -1,10 +1,8 @@
 """A head start for libraries: the process that sessions are forked from imports the program's libraries at the same time as the program, or
 is forked from the driver after the import.
 
-In the driver, in the thread that imports. Of Ray's packages those count that the program names: ``import ray.train.torch`` is
-``ray.train`` and ``ray.train.torch``, and not what these import. They become the `preload` of sessions; the process that a session's
-node is forked from (`mray._runtime.processes.template`) has them when the driver has them, where a zygote would begin to import them
-when the session starts.
+In the driver, in the thread that imports. Of Ray's packages those count that the program names, not what these import. They become the
+`preload` of sessions.
 
 ::
 
@@ -13,13 +11,11 @@ when the session starts.
     any other driver                                `beside`: import ray.data ──exec, once; LOAD──▶ template: the same     two,
     concurrently
 
-A process that has run code of the program is not forked: it may have threads, and may have changed what it has imported. ``mray run``
-has not run any when it knows what the program begins with, and neither has a program that begins with imports, `mray.libraries` among
-them. So these are done in the program's order, as far as they are of the standard library, of Ray and of packages that Ray's libraries
-import themselves, `HARMLESS`.
+A process that has run code of the program is not forked: it may have threads, and may have changed what it has imported. So the
+program's first imports are done in their order, as far as they are of the standard library, of Ray and of `HARMLESS` packages.
 
-No such process is started where it would be useless: in workers and in children of `multiprocessing`, for another engine or a session
-that runs elsewhere, and within a single test, which is to leave nothing.
+No such process is started in workers and in children of `multiprocessing`, for another engine or a session that runs elsewhere, and
+within a single test, which is to leave nothing.
 """
 
 from __future__ import annotations
@@ -38,11 +34,10 @@ from mray._backends import entry
 from mray._common import settings
 from mray._inside.startup import line_coverage, template
 
-#: Ray's libraries, whose import takes seconds.
 LIBRARIES = frozenset({"ray.data", "ray.rllib", "ray.serve", "ray.train", "ray.tune"})
-#: Modules whose frames are between an import statement and the imported module.
+#: modules whose frames are between an import statement and the imported module
 _IMPORTING = frozenset({"importlib", "importlib._bootstrap", "importlib._bootstrap_external", "mray"})
-#: Third-party packages whose import starts no thread and opens no GPU.
+#: third-party packages whose import starts no thread and opens no GPU
 HARMLESS = frozenset({"fastapi", "gymnasium", "numpy", "pandas", "pyarrow", "pydantic", "requests", "starlette", "torch"})
 
 _start: template.HeadStart | None = None
@@ -51,7 +46,7 @@ _thread = threading.local()
 
 @contextlib.contextmanager
 def beside(package: str) -> Iterator[None]:
-    """Context manager for the import of one of Ray's libraries."""
+    """For the import of one of Ray's libraries."""
     if getattr(_thread, "imports", False) or backend_if_started() is not None:
         yield
         return
@@ -124,7 +119,7 @@ def once(source: str | bytes, name: str, done: int = 0) -> None:
 
 
 def once_for(importer: FrameType | None) -> None:
-    """`once`, if this frame, or the one that it imports for, is of a program's file that is at one of its first imports."""
+    """`once`, if this frame, or the one that it imports for, is of the program's file, at one of its first imports."""
     while importer is not None and importer.f_globals.get("__name__") in _IMPORTING:
         importer = importer.f_back
     program = vars(sys.modules["__main__"])
@@ -146,14 +141,13 @@ def _first_imports(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:
 
 
 def _does_nothing(statement: ast.stmt) -> bool:
-    """Whether it is a docstring, or imports for type checkers."""
     if isinstance(statement, ast.If):
         return not statement.orelse and ast.unparse(statement.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def _names(statement: ast.Import | ast.ImportFrom) -> list[str]:
-    """The modules of a statement; "" for a relative one."""
+    """[""] for a relative import."""
     if isinstance(statement, ast.Import):
         return [alias.name for alias in statement.names]
     return [statement.module or "" if not statement.level else ""]
@@ -168,7 +162,6 @@ def _is_harmless(module: str) -> bool:
 
 
 def _has_library(statement: ast.Import | ast.ImportFrom) -> bool:
-    """Whether it imports a package of Ray's libraries."""
     modules = _names(statement)
     if isinstance(statement, ast.ImportFrom):
         modules += [f"{modules[0]}.{alias.name}" for alias in statement.names]

@@ -1,7 +1,6 @@
 """Ray's own files, of the installed package: its libraries, and the pure Python modules of its core.
 
-In every process that has `mray.libraries`. They are loaded by Ray's names, unchanged; what they import of Ray's core is mray's
-(`mray._libraries.library_names`).
+They are loaded by Ray's names, unchanged; what they import of Ray's core is mray's.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from mray._common.version import RAY_VERSION
 from mray._libraries import head_start, ray_names
 from mray._libraries.names import INTERNAL
 
-#: Whether this process takes from Ray what mray does not have.
+#: whether this process takes from Ray what mray does not have
 wanted = False
 _folder: Path | None = None
 
 
 def use() -> None:
-    """Take from the installed Ray what mray does not have. Raises ImportError when none is installed, or one of another version."""
+    """Raises ImportError when no Ray is installed, or one of another version."""
     global wanted, _folder
     if wanted:
         return
@@ -57,7 +56,6 @@ def _demand() -> str:
 
 
 def find(name: str) -> ModuleSpec | None:
-    """The location of Ray's own file of a module, or None."""
     assert _folder is not None
     spec = PathFinder.find_spec(name, [str(_folder.joinpath(*name.split(".")[1:-1]))])
     if spec is not None and spec.loader is not None and (spec.submodule_search_locations is not None or ray_names.is_module(name)):
@@ -69,9 +67,8 @@ class _OwnFileLoader(Loader):
     """Loads a package of Ray whose submodules are attributes of it without having been imported, or a module of its core from Ray's own
     file.
 
-    Ray's libraries use modules of its core that way, which Ray itself has imported with ``import ray``. A file of the core may need what
-    mray does not have, or packages that are not installed: the names that it has not reached exist all the same, and raise when they are
-    used.
+    A file of the core may need what mray does not have, or packages that are not installed: the names that it has not reached exist all
+    the same, and raise when they are used.
     """
 
     def __init__(self, loader: Loader) -> None:

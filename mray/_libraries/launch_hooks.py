@@ -1,8 +1,7 @@
 """The hooks ``ray.actor._actor_launch_hook`` and ``ray.remote_function._task_launch_hook``.
 
-Ray Tune sets them in trials: a task or actor that does not fit the bundles of its trial is an error there, instead of waiting forever.
-They are called with the descriptor, the resources and the scheduling strategy of a launch, as on Ray, and the launch raises their
-errors; here once for each function and set of options, and for every actor.
+Ray Tune sets them in trials, to refuse a task or actor that does not fit the bundles of its trial. They are called with the descriptor,
+the resources and the scheduling strategy of a launch, once for each function and set of options, and for every actor.
 """
 
 from __future__ import annotations
@@ -17,17 +16,16 @@ from mray._api.placement_group import PlacementGroup
 from mray._common.ids import PlacementGroupID
 from mray._common.placement_options import is_group_strategy, launch_hooks
 
-#: The value of an unset hook.
+#: an unset hook
 NONE = None
 
 
 def install() -> None:
-    """Make every launch of this process call the hooks."""
     launch_hooks.append(_ask)
 
 
 def _ask(launched: Any, resources: Mapping[str, float], place: Any, wanted: Any) -> None:
-    """Call the hook for a remote function or the blueprint of an actor, if one is set. `place`: of `place_of`; `wanted`: the option."""
+    """`launched`: a remote function or the blueprint of an actor. `place`: of `place_of`; `wanted`: the option."""
     is_actor = isinstance(launched, ActorBlueprint)
     module, name = ("ray.actor", "_actor_launch_hook") if is_actor else ("ray.remote_function", "_task_launch_hook")
     hook = getattr(sys.modules.get(module), name, None)

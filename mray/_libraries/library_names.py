@@ -1,7 +1,7 @@
 """The table of Ray's modules in a process that has Ray's libraries, which overrides the one of `names`.
 
 Public modules that mray has stay mray's. Missing ones come from Ray's own files, and so do private pure Python modules; the rest of
-Ray's core, which is compiled or talks to its daemons, is mray's here.
+Ray's core, which is compiled or talks to its daemons, is mray's.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Mapping
 
 from mray._libraries.names import CLIENT, GRAPH_INSIDE, MODULES, NIXL, STATE_INSIDE, TRANSPORT_INSIDE, Lack, Stand, _from
 
-#: Modules of Ray's core that are mray's.
+#: modules of Ray's core that are mray's
 CORE: Mapping[str, Stand] = {
     "ray.dashboard.modules.dashboard_sdk": Stand(also=_from("mray._libraries.core.serve_client", "parse_runtime_env_args"), private=True),
     "ray.dashboard.modules.serve.sdk": Stand(also=_from("mray._libraries.core.serve_client", "ServeSubmissionClient"), private=True),
     "ray.util.client.common": Stand(also=_from("mray._libraries.core.client", "ClientObjectRef"), private=True),
     "ray.util.rpdb": Stand("mray.util.rpdb", also=_from("mray._libraries.core.debugger", "_is_ray_debugger_post_mortem_enabled")),
 }
-#: Modules that mray has as well, but not as completely as Ray's libraries need.
+#: modules that mray has less completely than Ray's libraries need
 RAYS: frozenset[str] = frozenset(
     {
         "ray._common",
@@ -38,12 +38,11 @@ RAYS: frozenset[str] = frozenset(
         "ray.util.debug",
     }
 )
-#: Modules that are missing with Ray's libraries, too.
+#: modules that are missing with Ray's libraries, too
 _STAYS_AWAY = frozenset({CLIENT, GRAPH_INSIDE, NIXL, STATE_INSIDE, TRANSPORT_INSIDE})
 
 
 def is_rays(name: str) -> bool:
-    """Whether a module comes from Ray's own file."""
     if name in CORE:
         return False
     if name in RAYS:

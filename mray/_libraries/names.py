@@ -1,7 +1,6 @@
 """The table of Ray's modules, and of the names that mray has elsewhere or not at all.
 
-A module that is not here and that mray has under the same path (``ray.util.queue``, `mray.util.queue`) stands for itself. A test
-compares all of it with an installed Ray.
+A module that is not here and that mray has under the same path stands for itself. A test compares all of it with an installed Ray.
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ RAY = "ray"
 
 
 class Stand(NamedTuple):
-    """The parts of a module of Ray."""
+    """A module of Ray."""
 
-    #: The module that has its names, of mray or of a package that Ray has copied; "" for none.
+    #: the module that has its names, of mray or of a package that Ray has copied; "" for none
     ours: str = ""
-    #: Names that are elsewhere: ``module:attribute`` or ``module``.
+    #: names that are elsewhere: ``module:attribute`` or ``module``
     also: Mapping[str, str] = {}
-    #: Names that mray does not have, and why.
+    #: names that mray does not have, and why
     absent: Mapping[str, str] = {}
-    #: Why mray does not have the other names of the module.
+    #: why mray does not have the other names
     reason: str = "it is about the inside of Ray, and mray is made otherwise"
-    #: Whether the module is private. Names that clients use all the same are in `also`, and no other name is accounted for.
+    #: Names that clients use of a private module are in `also`; no other name is accounted for.
     private: bool = False
 
 
@@ -31,7 +30,7 @@ class Lack(NamedTuple):
     """A module of Ray that mray does not have, with its submodules."""
 
     reason: str
-    #: Whether it can be imported all the same, with names that raise when they are used.
+    #: whether it can be imported all the same, with names that raise when they are used
     mentioned: bool = False
 
 
@@ -282,7 +281,7 @@ MODULES: dict[str, Stand | Lack] = {
     "ray.autoscaler": Lack(ONE_NODE, mentioned=True),
     "ray.autoscaler.sdk": Stand("mray._libraries.core.autoscaler", private=True),
     "ray.dashboard": Lack("mray has no dashboard; mray top --web and mray list show what runs", mentioned=True),
-    # Clients of the core mention its names at their top.
+    # Clients of the core mention its names.
     "ray.data": Stand(reason=LIBRARY),
     "ray.job_submission": Lack(ONE_NODE, mentioned=True),
     "ray.llm": Lack(LIBRARY),

@@ -1,7 +1,7 @@
 """The names that Ray has, module by module, and the constants among them: ``ray_names.txt``, which `tools/names` writes.
 
-In every process with mray's package ``ray``; the file is read on the first use of a name that `names` does not have. A module's block is
-its name and indented lines, each of one form:
+The file is read on the first use of a name that `names` does not have. A module's block is its name and indented lines, each of one
+form:
 
 ===========================  ================================================================================
 ``names A B``                functions, classes and others, of which mray has only the names
@@ -40,17 +40,15 @@ def _text() -> str:
 
 
 def is_module(module: str) -> bool:
-    """Whether Ray has a module."""
     return f"\n{module}\n" in _text()
 
 
 def is_package(module: str) -> bool:
-    """Whether Ray has modules below it."""
     return f"\n{module}." in _text()
 
 
 def below(package: str) -> set[str]:
-    """The last components of the names of the modules in a package."""
+    """The last components of the names of a package's modules."""
     return set(re.findall(rf"^{re.escape(package)}\.(\w+)", _text(), re.MULTILINE))
 
 
@@ -74,7 +72,6 @@ def forms(module: str) -> Mapping[str, tuple[str, str]]:
 
 
 def _imported(text: str) -> list[tuple[str, str]]:
-    """Names, and their sources."""
     if ":" not in text:
         ours, _equals, module = text.rpartition("=")
         return [(ours or module, module)]
@@ -85,7 +82,7 @@ def _imported(text: str) -> list[tuple[str, str]]:
 
 @cache
 def value_of(module: str, name: str, reason: str) -> Any:
-    """The value of a name, as far as its form defines it; else a stand-in that raises with this reason when it is used."""
+    """The value as far as the name's form defines it; else a stand-in that raises with this reason when it is used."""
     form, rest = forms(module)[name]
     if form == "from":
         try:
@@ -105,8 +102,8 @@ def target(text: str) -> Any:
 def load(module: str) -> ModuleType:
     """Import a module, its packages first.
 
-    Python takes the lock of the module before those of its packages, so that two threads may wait for each other: one that imports a
-    package, which imports the module, and one that imports the module.
+    Python takes the lock of the module before those of its packages, so two threads that import them in different orders may wait for
+    each other.
     """
     for end in (at for at, each in enumerate(module) if each == "."):
         importlib.import_module(module[:end])
@@ -114,14 +111,13 @@ def load(module: str) -> ModuleType:
 
 
 class _Enumeration(Enum):
-    """An enumeration of Ray, of which mray has only the members."""
+    """Only the members are mray's."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise NotInMrayError(f"{type(self).__module__}.{type(self).__name__}.{name} is not in mray, which has the members alone")
 
 
 def _make(module: str, name: str, form: str, rest: str) -> Any:
-    """The value of a name whose form defines it."""
     if form == "=":
         return literal_eval(rest)
     if form == "logger":

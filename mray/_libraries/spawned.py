@@ -1,7 +1,7 @@
 """``import ray`` in the processes that a program starts with `multiprocessing`, by the methods spawn and forkserver.
 
-In the process that `mray.as_ray` was imported in. Such a child is a new interpreter that runs the program's file again, under another
-name, before its target; the ``import ray`` at the top of the file must mean there what it means here.
+Such a child is a new interpreter that runs the program's file again, under another name, before its target; the ``import ray`` at the
+top of the file must mean there what it means here.
 
 The child is sent a dictionary of what to set up first, and unpickles it whole before it uses any of it. One more value of that
 dictionary imports `mray.as_ray` where it is unpickled. Rejected: an environment variable, which would reach every program that this one
@@ -21,7 +21,7 @@ from typing import Any
 
 from mray._libraries import installed
 
-#: The module that prepares a child; it is imported with the first process that is spawned.
+#: prepares a child; imported with the first process that is spawned
 SPAWN = "multiprocessing.spawn"
 AS_RAY = "mray.as_ray"
 LIBRARIES = "mray.libraries"
@@ -54,7 +54,6 @@ class _SpawnFinder(MetaPathFinder):
 
 
 def _tell(spawn: Any) -> None:
-    """Add the value to the preparation data of every child of `spawn`."""
     prepare = spawn.get_preparation_data
 
     def get_preparation_data(name: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""``ray._private.async_compat``: recognizing and creating coroutine functions."""
+"""``ray._private.async_compat``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ get_new_event_loop = asyncio.new_event_loop
 
 
 def try_install_uvloop() -> None:
-    """Use uvloop for new event loops: not here, since mray's actors run on asyncio's own."""
+    """Do nothing: mray's actors run on asyncio's own loops."""
 
 
 def is_async_func(func: object) -> bool:
@@ -22,12 +22,11 @@ def is_async_func(func: object) -> bool:
 
 
 def has_async_methods(cls: object) -> bool:
-    """Whether a class has such a method."""
     return any(inspect.getmembers(cls, predicate=is_async_func))
 
 
 def sync_to_async(func: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as a coroutine function that runs it whole."""
+    """A coroutine function that runs the whole function."""
     if is_async_func(func):
         return func
 

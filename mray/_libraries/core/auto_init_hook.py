@@ -1,4 +1,4 @@
-"""A session that starts by itself, for functions that need one."""
+"""Start a session for functions that need one."""
 
 from __future__ import annotations
 
@@ -14,13 +14,10 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def auto_init_ray() -> None:
-    """Start a session unless there is one."""
     current_backend()
 
 
 def wrap_auto_init(fn: _Function) -> _Function:
-    """The function, with a session when it is called."""
-
     @functools.wraps(fn)
     def with_session(*args: Any, **kwargs: Any) -> Any:
         auto_init_ray()

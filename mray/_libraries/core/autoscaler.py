@@ -10,7 +10,7 @@ __all__ = ["request_resources"]
 def request_resources(
     num_cpus: int | None = None, bundles: list[dict[str, float]] | None = None, bundle_label_selectors: list[dict[str, str]] | None = None
 ) -> None:
-    """Accept a request, without effect, as on a Ray cluster without an autoscaler.
+    """Accept a request, without effect.
 
     Raises TypeError for an invalid number of CPUs, or bundles that are no dicts of numbers.
     """

@@ -1,4 +1,4 @@
-"""Questions of programs about Ray's client, which mray does not have."""
+"""Questions of programs about Ray's client, which mray does not have: it is never connected."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ __all__ = ["ClientObjectRef", "num_connected_contexts", "ray"]
 
 
 class _Client:
-    """Ray's client, which is never connected."""
-
     def is_connected(self) -> bool:
         return False
 
@@ -20,14 +18,13 @@ class _Client:
         return True
 
     def get_context(self) -> _Client:
-        """The connection of the thread."""
         return self
 
     def is_initialized(self) -> bool:
         return False
 
     def disconnect(self) -> None:
-        """Do nothing, as on Ray without a connection."""
+        """Do nothing."""
 
     shutdown = disconnect
 
@@ -39,12 +36,11 @@ ray = _Client()
 
 
 class ClientObjectRef:
-    """The class of refs that have come through the client. There are none."""
+    """There are no such refs."""
 
     def __init__(self) -> None:
         raise TypeError("refs come from calls and put")
 
 
 def num_connected_contexts() -> int:
-    """The number of connected clients of this process: 0."""
     return 0

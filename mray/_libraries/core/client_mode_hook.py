@@ -1,4 +1,4 @@
-"""Where Ray sends calls through its client. mray has none: every driver is on the machine."""
+"""Where Ray sends calls through its client; here every driver is on the machine, and functions stay as they are."""
 
 from __future__ import annotations
 
@@ -14,21 +14,18 @@ is_client_mode_enabled = False
 
 
 def client_mode_hook(func: _Function | None = None, *, local_only_kwargs: Sequence[str] = ()) -> Any:
-    """A decorator, with and without arguments, that leaves the function as it is."""
     return (lambda function: function) if func is None else func
 
 
 def client_mode_wrap(func: _Function) -> _Function:
-    """A decorator that leaves the function as it is."""
     return func
 
 
 def client_mode_should_convert() -> bool:
-    """Whether calls go through the client: never."""
     return False
 
 
 @contextlib.contextmanager
 def disable_client_hook() -> Iterator[None]:
-    """Context manager: bypass the client, as every call does."""
+    """Bypass the client, as every call does."""
     yield

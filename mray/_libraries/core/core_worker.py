@@ -10,19 +10,14 @@ from mray._observe.process_snapshot import own_section
 
 
 class CoreWorker:
-    """The calling process."""
-
     def add_object_out_of_scope_callback(self, object_ref: ObjectRef, callback: Callable[[bytes], None]) -> bool:
-        """Call back with the object's id once no process holds a ref of it. Raises ValueError when another process owns it."""
+        """Call back once no process holds a ref of it. Raises ValueError when another process owns it."""
         started_backend().on_out_of_scope(object_ref, callback)
         return True
 
     def get_disable_job_level_lineage_reconstruction(self) -> bool:
-        """Whether reconstruction of lost objects is disabled: it is not."""
         return False
 
     def get_local_memory_store_bytes_used(self) -> int:
-        """Bytes of small values that this process holds; an engine of one process has none in bytes. Walks every object of the
-        interpreter.
-        """
+        """Bytes of small values of this process; 0 on an engine of one process. Walks every object of the interpreter."""
         return own_section(started_backend().info()["session_dir"], "inline bytes") or 0

@@ -16,7 +16,6 @@ DEFAULT_READ_ITERATION_TIMEOUT_S = _defaults.read_iteration_timeout
 DEFAULT_SUBMIT_TIMEOUT_S = _defaults.submit_timeout
 DEFAULT_TEARDOWN_TIMEOUT_S = _defaults.teardown_timeout
 
-#: Every graph is proved free of deadlock before it runs.
 RAY_CGRAPH_ENABLE_DETECT_DEADLOCK = True
 RAY_CGRAPH_ENABLE_NVTX_PROFILING = settings.CGRAPH_NVTX_PROFILING.get()
 RAY_CGRAPH_ENABLE_TORCH_PROFILING = settings.CGRAPH_TORCH_PROFILING.get()

@@ -1,4 +1,4 @@
-"""``ray.util.rpdb``: what Ray's libraries ask about its debugger."""
+"""``ray.util.rpdb``, as far as Ray's libraries use it."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from mray._common import settings
 
 
 def _is_ray_debugger_post_mortem_enabled() -> bool:
-    """Whether post-mortem debugging is on, for which Ray's libraries do not wrap errors. mray's debugger stops at `breakpoint` only."""
+    """Never: mray's debugger stops at `breakpoint` only."""
     return settings.of_library("RAY_DEBUG_POST_MORTEM") == "1"

@@ -1,4 +1,4 @@
-"""``GcsClient``: Ray's control store, as far as its libraries use it; here the key-value table of the session and its one node."""
+"""``GcsClient``, as far as Ray's libraries use it: the key-value table of the session and its one node."""
 
 from __future__ import annotations
 
@@ -17,30 +17,29 @@ from mray.experimental.internal_kv import (
 
 
 class GcsClient:
-    """A client of the session's key-value table. Any process of the session. Methods that Ray's libraries do not call are missing."""
+    """Any process of the session."""
 
     def __init__(self, address: str | None = None, cluster_id: ClusterID | None = None) -> None:
         self._address = address
 
     @property
     def address(self) -> str:
-        """An address by which `init` finds the session, in any process of this user."""
+        """An address for `init`, in any process of this user."""
         return self._address or runtime_context.gcs_address
 
     # ------------------------------------------------------------------------------------ keys and values
     def internal_kv_get(self, key: bytes, namespace: bytes | None = None, timeout: float | None = None) -> bytes | None:
-        """The value of a key, or None."""
         return _internal_kv_get(key, namespace=namespace)
 
     def internal_kv_multi_get(self, keys: list[bytes], namespace: bytes | None = None, timeout: float | None = None) -> dict[bytes, bytes]:
-        """The values of the keys that have one."""
+        """Keys without a value are left out."""
         found = {key: _internal_kv_get(key, namespace=namespace) for key in keys}
         return {key: value for key, value in found.items() if value is not None}
 
     def internal_kv_put(
         self, key: bytes, value: bytes, overwrite: bool = False, namespace: bytes | None = None, timeout: float | None = None
     ) -> int:
-        """Set the value of a key, an existing one only with `overwrite`; returns the number of new keys."""
+        """Returns the number of new keys; without `overwrite` an existing value stays."""
         return int(not _internal_kv_put(key, value, overwrite, namespace=namespace))
 
     def internal_kv_del(self, key: bytes, del_by_prefix: bool, namespace: bytes | None = None, timeout: float | None = None) -> int:
@@ -52,7 +51,6 @@ class GcsClient:
         return _internal_kv_list(prefix, namespace=namespace)
 
     def internal_kv_exists(self, key: bytes, namespace: bytes | None = None, timeout: float | None = None) -> bool:
-        """Whether a key has a value."""
         return _internal_kv_exists(key, namespace=namespace)
 
     # ------------------------------------------------------------------------------------ nodes
@@ -75,7 +73,6 @@ class GcsClient:
         return found
 
     def get_draining_nodes(self, timeout: float | None = None) -> dict[NodeID, int]:
-        """No node is draining."""
         return {}
 
     def get_all_resource_usage(self, timeout: float | None = None) -> Any:
@@ -92,10 +89,9 @@ class GcsClient:
 
 
 def _pin_runtime_env_uri(uri: str, *, expiration_s: int = 0) -> None:
-    """Pin the package of an environment: without effect, since none is removed while the session lives."""
+    """Do nothing: no package is removed while the session lives."""
 
 
-#: That of this process.
 connected = GcsClient()
 
 

@@ -28,8 +28,7 @@ def memory_summary(
     stats_only: bool = False,
     num_entries: int | None = None,
 ) -> str:
-    """The objects of the session and their holders, a line each, and a line for shared memory; with `stats_only` only that. One node:
-    `group_by` has nothing to group.
+    """A line for each object and holder, and a line for shared memory; with `stats_only` only that. `group_by` has no effect.
 
     Raises ValueError for a `sort_by` or `units` that is none of Ray's.
     """
@@ -63,14 +62,13 @@ def _row(each: ObjectState, unit: int) -> tuple[str, ...]:
 
 
 def get_state_from_address(_address: str | None) -> GlobalState:
-    """The state of the session that this process is in."""
     return state
 
 
 def get_memory_info_reply(
     _state: GlobalState, node_manager_address: str | None = None, node_manager_port: int | None = None, timeout_seconds: float = 60.0
 ) -> Any:
-    """The spilled objects, as a message of Ray's. The time that it took is not measured."""
+    """The spilled objects, as a message of Ray's."""
     from ray.core.generated.node_manager_pb2 import FormatGlobalMemoryInfoReply  # noqa: PLC0415  (of the installed Ray)
 
     reply = FormatGlobalMemoryInfoReply()

@@ -1,4 +1,4 @@
-"""``ray._common.network_utils``: addresses as text, and free ports."""
+"""``ray._common.network_utils``."""
 
 from __future__ import annotations
 
@@ -12,14 +12,12 @@ __all__ = ["build_address", "find_free_port", "get_localhost_ip", "is_ipv6", "is
 
 
 def find_free_port(family: socket.AddressFamily = socket.AF_INET) -> int:
-    """A port that is free at this moment."""
     with socket.socket(family) as sock:
         sock.bind(("", 0))
         return int(sock.getsockname()[1])
 
 
 def is_ipv6(host: str) -> bool:
-    """Whether an address is an IPv6 address."""
     try:
         return ipaddress.ip_address(host).version == 6
     except ValueError:
@@ -32,21 +30,19 @@ def build_address(host: str, port: int | str) -> str:
 
 
 def parse_address(address: str) -> tuple[str, str] | None:
-    """Host and port of such an address; None for one without a port."""
+    """(host, port); None without a port."""
     host, colon, port = address.rpartition(":")
     return (host.removeprefix("[").removesuffix("]"), port) if colon else None
 
 
 def is_localhost(host: str) -> bool:
-    """Whether a name or an address is a loopback one."""
     return host in LOOPBACK
 
 
 def get_localhost_ip() -> str:
-    """The loopback address."""
     return LOOPBACK[0]
 
 
 def get_address_and_port() -> tuple[str, int]:
-    """The address of this machine, and a port that is free at this moment."""
+    """The address of this machine, and a free port."""
     return get_node_ip_address(), find_free_port()

@@ -1,4 +1,4 @@
-"""``ray._raylet``: the compiled part of Ray, as far as its libraries use it."""
+"""``ray._raylet``, as far as Ray's libraries use it."""
 
 from __future__ import annotations
 
@@ -24,18 +24,17 @@ async_task_id: contextvars.ContextVar[Any] = contextvars.ContextVar("async_task_
 
 
 class MessagePackSerializer:
-    """Values of plain types as MessagePack."""
+    """For values of plain types."""
 
     @staticmethod
     def dumps(obj: Any, python_serializer: object = None) -> bytes:
-        """Pack a value. Raises TypeError for values of other types."""
+        """Raises TypeError for values of other types."""
         import msgpack  # noqa: PLC0415  (Ray brings it)
 
         return bytes(msgpack.packb(obj, use_bin_type=True))
 
     @staticmethod
     def loads(s: bytes, python_deserializer: object = None) -> Any:
-        """Unpack a value."""
         import msgpack  # noqa: PLC0415
 
         return msgpack.unpackb(s, raw=False, strict_map_key=False)
@@ -46,17 +45,17 @@ class Config:
 
     @staticmethod
     def grpc_client_keepalive_time_ms() -> int:
-        """Milliseconds after which a silent gRPC connection is probed."""
+        """ms of silence after which a gRPC connection is probed"""
         return 300000
 
     @staticmethod
     def grpc_client_keepalive_timeout_ms() -> int:
-        """Milliseconds for the answer to that probe."""
+        """ms for the answer to that probe"""
         return 120000
 
     @staticmethod
     def max_grpc_message_size() -> int:
-        """Bytes of a gRPC message."""
+        """bytes"""
         return 512 << 20
 
 
@@ -64,14 +63,13 @@ CONFIG = Config()
 
 
 class AuthenticationMode(enum.Enum):
-    """How processes of a cluster authenticate. Those of one session need not."""
+    """Only the mode without authentication exists."""
 
     DISABLED = 0
     TOKEN = 1
 
 
 def get_authentication_mode() -> AuthenticationMode:
-    """The mode in use: none."""
     return AuthenticationMode.DISABLED
 
 
@@ -82,7 +80,6 @@ def node_labels_match_selector(node_labels: dict[str, str], selector: dict[str, 
 
 # -------------------------------------------------------------------------------------------- addresses
 def get_all_interfaces_ip() -> str:
-    """The address that listens on all interfaces."""
     return "0.0.0.0"
 
 

@@ -14,18 +14,14 @@ Reducer = Callable[[Any], Any]
 
 
 class SerializedObject:
-    """A pickled value."""
-
     def __init__(self, packed: Serialized) -> None:
         self._packed = packed
 
     @property
     def total_bytes(self) -> int:
-        """Its size."""
         return self._packed.size
 
     def to_bytes(self) -> bytes:
-        """All of it."""
         return self._packed.to_bytes()
 
 
@@ -33,11 +29,11 @@ class SerializationContext:
     """The serializer of this process, with the users' own serializers for classes."""
 
     def serialize(self, value: Any) -> SerializedObject:
-        """Pickle a value. Raises TypeError when it cannot be pickled."""
+        """Raises TypeError when a value cannot be pickled."""
         return SerializedObject(serialize(value))
 
     def _register_cloudpickle_reducer(self, cls: type, reducer: Reducer) -> None:
-        if cls not in arrow_reducers():  # Ray's libraries bring one that cuts slices, as mray's does, and refuses some types of columns
+        if cls not in arrow_reducers():  # Ray's libraries bring a reducer that refuses some types of columns
             reducers.register_reducer(cls, reducer)
 
     def _unregister_cloudpickle_reducer(self, cls: type) -> None:

@@ -1,4 +1,4 @@
-"""Questions that Ray's command ``serve`` asks the dashboard's web server; here the running session answers."""
+"""Questions that Ray's command ``serve`` asks the dashboard's web server; the running session answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["ServeSubmissionClient", "parse_runtime_env_args"]
 
 
 class ServeSubmissionClient:
-    """Ray Serve in the session that ``RAY_ADDRESS`` names, or in the only one that runs; this process joins it as a driver.
+    """Joins the session that ``RAY_ADDRESS`` names, or the only one, as a driver.
 
     `dashboard_head_address` names the machine: ValueError unless it is this one. Raises ConnectionError when no session runs.
     """
@@ -32,7 +32,7 @@ class ServeSubmissionClient:
             raise ValueError(f"mray runs on this machine alone, and {dashboard_head_address!r} is another")
 
     def get_serve_details(self) -> dict[str, Any]:
-        """The state of Serve and of its applications, as plain values."""
+        """As plain values."""
         from ray.serve.context import _get_global_client  # noqa: PLC0415
         from ray.serve.schema import ServeInstanceDetails  # noqa: PLC0415
 
@@ -42,7 +42,7 @@ class ServeSubmissionClient:
         return dict(client.get_serve_details())
 
     def deploy_applications(self, config: dict[str, Any]) -> None:
-        """Deploy the applications of a configuration, and start Serve if needed. Returns when Serve has begun."""
+        """Starts Serve if needed, and returns when it has begun."""
         from ray.serve._private.api import serve_start  # noqa: PLC0415
         from ray.serve.schema import ServeDeploySchema  # noqa: PLC0415
 

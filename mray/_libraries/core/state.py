@@ -1,4 +1,4 @@
-"""``ray._private.state``: the node, the resources and the jobs, as listings of an older form."""
+"""``ray._private.state``: the node, the resources and the jobs, in listings of an older form."""
 
 from __future__ import annotations
 
@@ -20,28 +20,27 @@ __all__ = [
 
 
 def node_ids() -> list[str]:
-    """The resources that stand for the nodes, ``node:address``."""
+    """Names of resources, ``node:address``."""
     return [name for node in nodes() for name in node["Resources"] if name.startswith("node:") and name != "node:__internal_head__"]
 
 
 def current_node_id() -> str:
-    """The resource that stands for the node of this process."""
     return node_ids()[0]
 
 
 def available_resources_per_node() -> dict[str, dict[str, float]]:
-    """Hex id of each node -> its free resources."""
+    """hex id of a node -> its free resources"""
     (node,) = nodes()
     return {node["NodeID"]: available_resources()}
 
 
 def total_resources_per_node() -> dict[str, dict[str, Any]]:
-    """Hex id of each node -> its resources."""
+    """hex id of a node -> its resources"""
     return {node["NodeID"]: dict(node["Resources"]) for node in nodes()}
 
 
 def actors(actor_id: str | None = None, job_id: JobID | None = None, actor_state_name: str | None = None) -> dict[str, Any]:
-    """Hex id of each actor -> its row, for these states and jobs; for one actor its row, empty when unknown."""
+    """Hex id of an actor -> its row; with an id that row, empty when unknown."""
     (node,) = nodes()
     rows = {}
     for actor in list_actors(limit=10_000, detail=True, raise_on_missing_output=False):
@@ -63,7 +62,7 @@ def actors(actor_id: str | None = None, job_id: JobID | None = None, actor_state
 
 
 def object_transfer_timeline(filename: str | None = None) -> list[dict[str, Any]] | None:
-    """The transfers of objects between nodes, of which there is one; written to a JSON file, if one is named."""
+    """[], as there is one node; or None, with the JSON file `filename` written."""
     if filename is None:
         return []
     with open(filename, "w") as file:
@@ -72,7 +71,7 @@ def object_transfer_timeline(filename: str | None = None) -> list[dict[str, Any]
 
 
 class GlobalState:
-    """The state of the cluster, which is one node, by the functions of this module and of `mray`."""
+    """The functions of this module and of `mray`, as methods."""
 
     node_table = staticmethod(nodes)
     actor_table = staticmethod(actors)
@@ -82,12 +81,11 @@ class GlobalState:
     total_resources_per_node = staticmethod(total_resources_per_node)
 
     def placement_group_table(self, placement_group_id: PlacementGroupID | None = None) -> dict[str, Any]:
-        """As `mray.util.placement_group_table`, of the group with this id."""
+        """As `mray.util.placement_group_table`, by id."""
         table = placement_group_table()
         return table if placement_group_id is None else table.get(placement_group_id.hex(), {})
 
     def get_draining_nodes(self) -> dict[str, int]:
-        """No node is draining."""
         return {}
 
     def get_cluster_config(self) -> None:

@@ -1,4 +1,4 @@
-"""``ray._private.utils`` and ``ray._common.utils``: the machine's memory, and the resource that stands for a kind of accelerator."""
+"""``ray._private.utils`` and ``ray._common.utils``: the machine's memory, and the resource of a kind of accelerator."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from mray._inside.machine import usage_here
 
 __all__ = ["RESOURCE_CONSTRAINT_PREFIX", "get_system_memory", "get_used_memory"]
 
-#: The prefix of a kind of accelerator: ``{"accelerator_type:A100": 0.001}``.
+#: as in ``{"accelerator_type:A100": 0.001}``
 RESOURCE_CONSTRAINT_PREFIX = "accelerator_type:"
 
 
@@ -16,5 +16,5 @@ def get_system_memory() -> int:
 
 
 def get_used_memory() -> int:
-    """Bytes of it in use. Memory that the kernel can reclaim immediately does not count."""
+    """Bytes in use, without memory that the kernel can reclaim immediately."""
     return usage_here().used

@@ -1,4 +1,4 @@
-"""The parts of Ray's test utilities that tests of programs use: waiting for conditions, and signals between actors."""
+"""The parts of Ray's test utilities that programs use."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def wait_for_condition(
 async def async_wait_for_condition(
     condition_predictor: Callable[..., Awaitable[bool]], timeout: float = 10, retry_interval_ms: float = 100, **kwargs: Any
 ) -> None:
-    """The same for a coroutine function, or a plain one."""
+    """As `wait_for_condition`, for a coroutine function or a plain one."""
     end = monotonic() + timeout
     problem: Exception | None = None
     while True:
@@ -91,8 +91,6 @@ class SignalActor:
 
 @mray.remote(num_cpus=0)
 class Semaphore:
-    """A counting semaphore."""
-
     def __init__(self, value: int = 1) -> None:
         self._semaphore = asyncio.Semaphore(value)
 

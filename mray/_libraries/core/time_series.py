@@ -1,4 +1,4 @@
-"""Step functions of time, as Ray Serve's autoscaler adds them up and takes their mean.
+"""Step functions of time, for Ray Serve's autoscaler.
 
 A series is a list of points with `timestamp` and `value`, ordered by time; a value holds until the next point.
 """
@@ -18,7 +18,7 @@ class TimedValue(Protocol):
 
 
 def time_weighted_average(series: Sequence[TimedValue], window_start: float, window_end: float, last_window_s: float = 1.0) -> float | None:
-    """The mean of a series over a window; None without a point or a length.
+    """The mean over a window; None without a point or a length.
 
     Minus infinity as a start is the first point, and as an end `last_window_s` seconds after the last one. Before the first point the
     value is 0.
@@ -42,7 +42,7 @@ def time_weighted_average(series: Sequence[TimedValue], window_start: float, win
 
 
 def merge_instantaneous_total(series: Sequence[Sequence[TimedValue]]) -> Sequence[Any]:
-    """The sum of several series: pairs of time, rounded to 10 ms, and total, one for each moment at which a value changes.
+    """The sum of several series: (time rounded to 10 ms, total) for each moment at which a value changes.
 
     A single series is returned as it is.
     """

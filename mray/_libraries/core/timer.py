@@ -1,4 +1,4 @@
-"""``ray.util.timer``: the duration of a block, as a mean over the last times. Deprecated by Ray."""
+"""``ray.util.timer``, deprecated by Ray."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ from mray._common.clock import monotonic
 
 
 class _Timer:
-    """A context manager that measures its block: one thread, one block at a time. `push` adds a duration that was measured elsewhere.
-
-    Means are over the last `window_size` durations, and counts of units.
-    """
+    """Measures its block: one thread, one block at a time. Means are over the last `window_size` durations and counts."""
 
     def __init__(self, window_size: int = 10) -> None:
         self._durations: deque[float] = deque(maxlen=window_size)
@@ -31,13 +28,12 @@ class _Timer:
         self._begun = None
 
     def push(self, time_delta: float) -> None:
-        """Add a duration in seconds."""
+        """Add a duration in seconds, measured elsewhere."""
         self._durations.append(time_delta)
         self._total_time += time_delta
         self.count += 1
 
     def push_units_processed(self, n: float) -> None:
-        """Add the units done in a block."""
         self._units.append(n)
 
     def has_units_processed(self) -> bool:

@@ -1,4 +1,4 @@
-"""``ray.util.tracing.tracing_helper``: trace contexts of OpenTelemetry, which mray does not have; its decorators change nothing."""
+"""``ray.util.tracing.tracing_helper``: mray has no trace contexts, so its decorators change nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Any
 
 
 def _is_tracing_enabled() -> bool:
-    """Whether calls carry trace contexts: never."""
     return False
 
 

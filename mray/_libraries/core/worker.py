@@ -41,9 +41,7 @@ blocking_get_inside_async_warned = False
 
 
 class SessionNode:
-    """The node of the session, as its processes see it."""
-
-    #: The rotation of log files.
+    #: rotation of log files
     max_bytes = 100 << 20
     backup_count = 5
 
@@ -57,31 +55,30 @@ class SessionNode:
 
     @property
     def node_id(self) -> str:
-        """In hex digits."""
         return runtime_context.get_node_id()
 
     @property
     def gcs_address(self) -> str:
-        """The address of the session, ``host:port``."""
+        """``host:port``"""
         return runtime_context.gcs_address
 
     @property
     def address(self) -> str:
-        """The same."""
+        """As `gcs_address`."""
         return self.gcs_address
 
     @property
     def address_info(self) -> dict[str, Any]:
-        """The mapping that `init` returns."""
+        """As `init` returns it."""
         return dict(RayContext(started_backend().info()))
 
     @property
     def cluster_id(self) -> ClusterID:
-        """The id of the cluster, derived from the session's."""
+        """Derived from the session's."""
         return ClusterID(hashlib.sha224(self.session_name.encode()).digest())
 
     def get_session_dir_path(self) -> str:
-        """The session's directory, which is removed with it."""
+        """It is removed with the session."""
         return str(started_backend().info()["session_dir"])
 
     def get_logs_dir_path(self) -> str:
@@ -93,24 +90,22 @@ _node = SessionNode()
 
 
 class Worker(GlobalWorker):
-    """The calling process, with what else Ray's libraries ask of it."""
+    """The calling process."""
 
     core_worker = CoreWorker()
     gcs_client = gcs_client.connected
-    #: Whether workers' output goes only to the drivers of their jobs.
+    #: Workers' output goes only to the drivers of their jobs.
     _filter_logs_by_job = True
 
     def get_serialization_context(self) -> SerializationContext:
-        """How this process pickles values."""
         return SerializationContext()
 
     @property
     def node(self) -> SessionNode | None:
-        """The node; None without a session."""
+        """None without a session."""
         return _node if self.connected else None
 
 
-#: The calling process.
 global_worker = Worker()
 
 
@@ -119,7 +114,7 @@ def _mode(worker: GlobalWorker = global_worker) -> int | None:
 
 
 def get_dashboard_url() -> str:
-    """The address of Ray's dashboard, which mray does not have. Raises RaySystemError without a session."""
+    """No address, as mray has no dashboard. Raises RaySystemError without a session."""
     started_backend()
     return ""
 
@@ -133,14 +128,13 @@ def get_resource_ids() -> dict[str, list[tuple[int, float]]]:
 
 
 def print_worker_logs(data: dict[str, Any], print_file: IO[str], ignore_prefix: bool = False) -> None:
-    """Write lines of a process as a driver shows them, prefixed with the task or actor that wrote them."""
+    """Write lines as a driver shows them, prefixed with the task or actor that wrote them."""
     who = " ".join(filter(None, (data.get("actor_name") or data.get("task_name"), f"pid={data.get('pid')},", f"ip={data.get('ip')}")))
     for line in data["lines"]:
         print(line if ignore_prefix else f"\x1b[36m({who})\x1b[0m {line}", file=print_file)
 
 
 def print_to_stdstream(data: dict[str, Any], ignore_prefix: bool) -> None:
-    """The same, to this process's stdout or stderr."""
     print_worker_logs(data, sys.stderr if data["is_err"] else sys.stdout, ignore_prefix)
 
 
@@ -150,5 +144,5 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
 
 
-#: The logger of Ray's own modules.
+#: of Ray's own modules
 logger = logging.getLogger("ray")
