@@ -119,8 +119,8 @@ def user(ray_session):
         def add_ones(self, count):
             return [int(self.graph.execute(np.full(200_000, number)).get()[-1]) for number in range(count)]
 
-        def report(self):
-            return self.graph.report()
+        def report(self, timeout=None):
+            return self.graph.report(timeout)
 
         def run_stream(self, graph, values):
             async def main():
@@ -207,6 +207,7 @@ def test_a_process_that_only_holds_a_graph_has_no_copy(ray_session, actor, user,
         graph = compiled(a.echo.bind(inp))
     ray.get(u.hold.remote(graph))
     assert "has not executed" in ray.get(u.report.remote())
+    assert "has not executed" in ray.get(u.report.remote(0.1))
     assert copies(graph) == []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from mray._api.backend import Backend
 from mray._backends.local.local_backend import LocalBackend
 from mray._backends.native import NativeBackend
 from mray._common import messages as m
+from mray._graph.caller.compiled import CompiledGraph
+from mray._graph.caller.copies import GraphCopy
 from mray._runtime.client.client import Client
 
 VERBS = [name for name, verb in inspect.getmembers(Backend, inspect.isfunction) if not name.startswith("_")]
@@ -22,6 +24,7 @@ VERBS = [name for name, verb in inspect.getmembers(Backend, inspect.isfunction) 
 RAY = Path(inspect.getfile(NativeBackend)).parent / "ray"
 RAYS = {"ray_backend.py": "RayBackend", "placement_groups.py": "PlacementGroupCalls", "ray_waiting.py": "WaitCalls"}
 
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 Shape = list[tuple[str, Any, Any]]
 
 
@@ -34,14 +37,19 @@ def shape(verb: Callable[..., Any]) -> Shape:
 CONTRACT = {name: shape(getattr(Backend, name)) for name in VERBS}
 
 
-def functions_of_ray() -> Iterator[ast.FunctionDef]:
-    for file, name in RAYS.items():
+#: Methods of compiled graphs for users.
+GRAPH = ("execute", "execute_async", "stream", "teardown", "get_id", "report", "statistics", "visualize", "visualize_schedule")
+GRAPHS = {name: shape(getattr(CompiledGraph, name)) for name in GRAPH}
+
+
+def functions_of_ray(classes: Mapping[str, str] = RAYS) -> Iterator[Function]:
+    for file, name in classes.items():
         for node in ast.parse((RAY / file).read_text()).body:
             if isinstance(node, ast.ClassDef) and node.name == name:
-                yield from (each for each in node.body if isinstance(each, ast.FunctionDef))
+                yield from (each for each in node.body if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)))
 
 
-def stripped(function: ast.FunctionDef) -> Callable[..., Any]:
+def stripped(function: Function) -> Callable[..., Any]:
     """A function with the same parameters that does nothing."""
     for each in ast.walk(function.args):
         if isinstance(each, ast.arg):
@@ -91,3 +99,15 @@ def test_verbs_of_rays_engine_have_the_signatures_of_the_contract() -> None:
     found = {function.name: shape(stripped(function)) for function in functions_of_ray() if function.name in CONTRACT}
     assert found == {name: CONTRACT[name] for name in found}
     assert {name for name in VERBS if getattr(getattr(Backend, name), "__isabstractmethod__", False)} <= found.keys()
+
+
+@pytest.mark.parametrize("method", GRAPH)
+def test_a_graph_that_another_process_calls_has_the_signatures_of_a_graph(method: str) -> None:
+    found = vars(GraphCopy).get(method)
+    if found is not None:  # else the copy answers
+        assert shape(found) == GRAPHS[method]
+
+
+def test_a_graph_on_ray_has_the_signatures_of_a_graph() -> None:
+    found = {each.name: shape(stripped(each)) for each in functions_of_ray({"ray_compiled.py": "RayGraph"}) if each.name in GRAPH}
+    assert found == GRAPHS

@@ -181,11 +181,27 @@ class RayGraph:
     def get_id(self) -> str:
         return str(self._graph.get_id())
 
-    def visualize(self, filename: str = "compiled_graph", format: str = "png", view: bool = False, channel_details: bool = False) -> str:
-        """Draw the graph as Ray does; needs the package graphviz, except for ``format="ascii"``."""
+    def visualize(
+        self,
+        filename: str = "compiled_graph",
+        format: str = "png",
+        view: bool = False,
+        channel_details: bool = False,
+        statistics: bool = False,
+    ) -> str:
+        """Draw the graph as Ray does; needs the package graphviz, except for ``format="ascii"``.
+
+        NotImplementedError for `statistics`: Ray has no counters.
+        """
+        if statistics:
+            self.statistics()
         return str(self._graph.visualize(filename, format, view, channel_details))
 
-    def report(self) -> NoReturn:
+    def visualize_schedule(self, filename: str = "compiled_graph_schedule", executions: int = 1, statistics: bool = False) -> NoReturn:
+        """NotImplementedError: Ray shows no schedule."""
+        raise _only_mray("visualize_schedule()", "`actor_to_execution_schedule` has each actor's operations")
+
+    def report(self, timeout: float | None = None) -> NoReturn:
         """NotImplementedError: Ray has no report."""
         raise _only_mray("report()", "`ray stack` shows where the actors are")
 

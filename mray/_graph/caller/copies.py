@@ -219,8 +219,8 @@ class GraphCopy:
             self._copy.teardown()
 
     # ------------------------------------------------------------------------------------ looking
-    def report(self) -> str:
-        return f"{self}, which this process has not executed." if self._copy is None else self._copy.report()
+    def report(self, timeout: float | None = None) -> str:
+        return f"{self}, which this process has not executed." if self._copy is None else self._copy.report(timeout)
 
     def get_id(self) -> str:
         """The id of the original graph, not that of the copy."""

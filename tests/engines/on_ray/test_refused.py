@@ -144,6 +144,7 @@ def test_the_folder_of_sessions_is_not_rays_to_open(monkeypatch: pytest.MonkeyPa
     ("verb", "instead"),
     [
         ("report", "`ray stack` shows where the actors are"),
+        ("visualize_schedule", "`actor_to_execution_schedule` has each actor's operations"),
         ("statistics", "measure in the program"),
         ("profile", "set RAY_CGRAPH_ENABLE_TORCH_PROFILING=1 or RAY_CGRAPH_ENABLE_NVTX_PROFILING=1 for the program"),
     ],
@@ -152,3 +153,8 @@ def test_what_rays_graphs_lack_is_refused_with_what_to_do_instead(verb: str, ins
     graph = RayGraph(SimpleNamespace(), None, 1, None, {})
     with pytest.raises(NotImplementedError, match=rf"{verb}\(\) of a compiled graph is mray's own.* On Ray: {instead}\."):
         getattr(graph, verb)()
+
+
+def test_a_picture_with_counters_is_refused() -> None:
+    with pytest.raises(NotImplementedError, match=r"statistics\(\) of a compiled graph is mray's own"):
+        RayGraph(SimpleNamespace(), None, 1, None, {}).visualize(statistics=True)
