@@ -1,11 +1,9 @@
 """Definitions that every layer shares: ids, settings, options, messages, the logger.
 
 ====================  ====================================================================================================
-message               a flat tuple that begins with a code (`messages`)
-schema                the types of a field of a message
+
 option                a keyword of `init`, `remote` or `options`, with its type, range and default
-setting               an environment variable, declared in `settings`
-record                a tuple whose items have names (`record`): events, instructions and causes
+
 process-local         a value that exists once per process, also where processes are simulated
 point                 a named step of a protocol at which tests may delay a process (`named_points`, `mray.testing.points`)
 ====================  ====================================================================================================

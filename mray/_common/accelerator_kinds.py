@@ -1,7 +1,7 @@
-"""Kinds of accelerators besides GPUs: a task or actor asks for them by the resource's name, and sees its own by a variable.
+"""Kinds of accelerators besides GPUs: a task or actor requests them by the resource's name, and sees its own by a variable.
 
-Any process. Names and rules are Ray's. `init` declares the devices of a machine: ``resources={"TPU": 4}`` are the chips 0 to 3, or those
-that the variable lists where the program was started.
+Names and rules are Ray's. `init` declares the devices of a machine: ``resources={"TPU": 4}`` are the chips 0 to 3, or those that the
+variable lists where the program was started.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ from mray._common.settings import Setting
 
 
 class Kind(Record):
-    """One kind."""
-
     #: Lists the ids that libraries see.
     variable: str
     #: Whether mray does not set that variable.
     left_alone: Setting[bool]
-    #: The format of an id in it.
+    #: The format of an id in `variable`.
     form: str = "{}"
     #: Whether several tasks may share a device.
     shared: bool = False
@@ -36,13 +34,13 @@ KINDS: dict[str, Kind] = {
     "MBLT": Kind("QBRUNTIME_VISIBLE_DEVICES", settings.NOSET_MBLT_RT_VISIBLE_DEVICES),
     "TTNPU": Kind("TT_VISIBLE_DEVICES", settings.NOSET_TENSTORRENT_VISIBLE_DEVICES),
 }
-#: Allowed numbers of TPU chips of a process; the shape to declare to libraries when they are a part of the machine's.
+#: Allowed numbers of TPU chips of a process; the shape to declare to libraries for a part of the machine's chips.
 _TPU_CHIPS = (1, 2, 4, 8)
 _TPU_BOUNDS = {1: "1,1,1", 2: "1,2,1"}
 
 
 def wrong_with_quantity(name: str, quantity: float) -> str | None:
-    """The error of a demand for this quantity, or None; also for the names of other resources."""
+    """The error of a demand for this quantity, or None; any resource name."""
     kind = KINDS.get(name)
     if kind is None or not quantity:
         return None
@@ -61,7 +59,7 @@ def wrong_with_quantity(name: str, quantity: float) -> str | None:
 
 
 def visible(indices: Sequence[int], variable: str | None) -> list[str]:
-    """The ids of these devices of the session, where the variable had this value when the program was started."""
+    """The ids of these devices of the session; `variable` is its value when the program was started."""
     listed = None if variable is None else [each.strip().removeprefix("npu:") for each in variable.split(",") if each.strip()]
     if listed is None or variable == "NoDevFiles":
         return [str(index) for index in indices]
@@ -69,20 +67,20 @@ def visible(indices: Sequence[int], variable: str | None) -> list[str]:
 
 
 def named_gpus(places: Sequence[int], variable: str) -> list[int | str]:
-    """The GPUs of a task whose runtime environment lists those that it may see, given the session indices of the GPUs that it holds.
+    """The GPUs of a task whose runtime environment sets `variable`, given the session indices of the GPUs that it holds.
 
-    As on Ray, the indices count in the list; a list that is too short is shown whole. An empty one shows none.
+    As on Ray, the indices count in the list; a list that is too short is shown whole.
     """
     listed: list[int | str] = []
     for word in map(str.strip, variable.split(",")):
-        if word in ("", "-1", "NoDevFiles"):  # CUDA itself stops reading there
+        if word in ("", "-1", "NoDevFiles"):  # CUDA stops reading there
             break
         listed.append(int(word) if word.isdigit() else word)
     return [listed[place] for place in places] if all(place < len(listed) for place in places) else listed
 
 
 def variables_of(name: str, ids: Sequence[str]) -> dict[str, str]:
-    """The variables that show these devices, and no others, to libraries."""
+    """The variables that show only these devices to libraries."""
     kind = KINDS[name]
     if kind.left_alone.get():
         return {}

@@ -2,9 +2,7 @@
 
     any thread: callback ──▶ `call_in` ──▶ the loop's thread ──▶ future of the coroutine that waits
 
-A condition to wait for is a `Waitable`, or one of many by its key (`then(key, callback)`). A coroutine awaits `called(then)`.
-
-asyncio is imported only by callers that await, and so have it loaded: `import mray` must stay cheap.
+asyncio is imported by callers that await: `import mray` must stay cheap.
 """
 
 from __future__ import annotations
@@ -16,9 +14,9 @@ from typing import Any, Protocol
 
 from mray._common.clock import is_pretended, monotonic
 
-#: Cancels a callback; any thread, any number of times. A callback that is under way may still run.
+#: Cancels a callback; any thread, idempotent. A running callback may continue.
 Cancel = Callable[[], object]
-#: The method `then` of a `Waitable`.
+#: `Waitable.then`.
 Then = Callable[[Callable[..., Any]], Cancel]
 
 
@@ -27,10 +25,8 @@ def nothing() -> None:
 
 
 class Waitable(Protocol):
-    """Something that threads, coroutines and callbacks can wait for."""
-
     def ready(self) -> bool:
-        """Whether the wait is over. Any thread; quick."""
+        """Any thread; quick."""
 
     def then(self, callback: Callable[..., Any]) -> Cancel:
         """Call back once, in any thread, when it is `ready`, immediately if it is. The callback must not wait."""
@@ -51,14 +47,14 @@ def own_loop() -> Any:
 
 
 def runs_here(loop: Any) -> bool:
-    """Whether this thread runs the loop now. (Other threads may later.)"""
+    """Whether this thread runs the loop now."""
     from asyncio import _get_running_loop  # noqa: PLC0415  (asyncio's; the public one raises an error for None)
 
     return _get_running_loop() is loop
 
 
 def call_in(loop: Any, callback: Callable[..., object], *args: Any) -> bool:
-    """Call this soon in the loop's thread, from any thread; False if the loop is closed."""
+    """Call this soon in the loop's thread; any thread. False if the loop is closed."""
     try:
         loop.call_soon_threadsafe(callback, *args)
     except RuntimeError:
@@ -67,7 +63,7 @@ def call_in(loop: Any, callback: Callable[..., object], *args: Any) -> bool:
 
 
 def call_in_loop(loop: Any, callback: Callable[[], object]) -> None:
-    """Call a function in the thread of a loop that runs in another thread, else here. It may be dropped if that loop ends."""
+    """Call a function in the thread of a loop that runs in another thread, else here. May be dropped if that loop ends."""
     if loop is not None and loop.is_running() and not runs_here(loop):
         call_in(loop, callback)
     else:
@@ -84,12 +80,12 @@ def tell(future: Any, value: Any, error: BaseException | None = None) -> None:
         else:  # a future refuses StopIteration, which would end the generator that awaits it
             future.set_exception(RuntimeError(str(error)) if isinstance(error, StopIteration) else error)
     except RuntimeError:
-        if not future.get_loop().is_closed():  # else no coroutine awaits it any more
+        if not future.get_loop().is_closed():
             raise
 
 
 def settle(future: Any, answer: Callable[[], Any]) -> None:
-    """Like `tell`, with the result of `answer`, or the error that it raises; it is not called if the future is done."""
+    """Like `tell`, with the result or the error of `answer`, which is not called if the future is done."""
     if future.done():
         return
     try:
@@ -101,7 +97,7 @@ def settle(future: Any, answer: Callable[[], Any]) -> None:
 
 
 def call_of(loop: Any, then: Then) -> tuple[Any, Cancel]:
-    """A future of this thread's running loop that the callback of `then` sets to True; and the cancel function of the callback."""
+    """A future of this thread's running loop that the callback of `then` sets to True; and the callback's cancel function."""
     future = loop.create_future()
     thread = threading.get_ident()
 
@@ -115,7 +111,7 @@ def call_of(loop: Any, then: Then) -> tuple[Any, Cancel]:
 
 
 async def called(then: Then, timeout: float | None = None) -> bool:
-    """Await the callback of `then`; False if it does not come within `timeout` seconds. Cancelling the coroutine cancels the callback."""
+    """Await the callback of `then`; False after `timeout` seconds. Cancelling the coroutine cancels the callback."""
     loop = running_loop()
     future, cancel = call_of(loop, then)
     timer = None if timeout is None or future.done() else call_later(loop, timeout, partial(tell, future, False))
@@ -130,7 +126,7 @@ async def called(then: Then, timeout: float | None = None) -> bool:
 async def in_thread(function: Callable[[], Any], name: str) -> Any:
     """Await a function that may block, in a new thread, which completes even if the coroutine is cancelled.
 
-    Not in an executor: the interpreter waits for its threads at exit.
+    Rejected: an executor, since the interpreter waits for its threads at exit.
     """
     loop = running_loop()
     future = loop.create_future()
@@ -149,21 +145,20 @@ async def in_thread(function: Callable[[], Any], name: str) -> Any:
 
 # ------------------------------------------------------------------------------------------- loops and their time
 def new_loop() -> Any:
-    """A new event loop for mray's use."""
     from asyncio import new_event_loop  # noqa: PLC0415
 
     return follow(new_event_loop())
 
 
 def follow(loop: Any) -> Any:
-    """Make an event loop of mray use the machine's time, if it is one of asyncio's own; returns it."""
+    """Make an event loop of asyncio's own class use the machine's time; returns the loop."""
     if "_scheduled" in getattr(loop, "__dict__", ()):
         loop.time = monotonic
     return loop
 
 
 def call_later(loop: Any, seconds: float, callback: Callable[[], object]) -> Any:
-    """Like `loop.call_later`, by the machine's time even if a test has replaced the clock of the user's loop; returns an object with
+    """`loop.call_later` by the machine's time, even if a test has replaced the clock of the user's loop; returns an object with
     `cancel`.
     """
     if not is_pretended() or "time" in getattr(loop, "__dict__", ()):

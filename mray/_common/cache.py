@@ -1,4 +1,4 @@
-"""The user's cache. Any process."""
+"""The user's cache."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`Cause`: how a process, an actor or a lease has ended, and its text.
-
-The node determines it once, and sends it to the processes concerned; errors and listings are built from it.
-"""
+"""`Cause`: how a process, an actor or a lease has ended. The node determines it once and sends it to the processes concerned."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ from mray._common import messages as m
 from mray._common.record import Record
 from mray.exceptions import describe_status
 
-#: The text of an end by `exit_actor` or ``__ray_terminate__``.
 EXIT_ACTOR = "exit_actor() was called."
 #: Kind of a cause -> the sentence that programs match on.
 REASONS = {
@@ -27,33 +23,29 @@ REASONS = {
 
 
 class Cause(Record):
-    """One end."""
-
-    #: One of the ``CAUSE_`` constants of `mray._common.messages`.
+    #: One of the ``CAUSE_`` constants.
     kind: str
-    #: A sentence of its own, or an addition to the kind's; "" where kind and status suffice.
+    #: A sentence of its own, or an addition to the kind's.
     text: str = ""
     #: The process that has ended; 0 if none was started.
     pid: int = 0
-    #: Its exit status, negative for a signal; None if unknown, or if it lives.
+    #: Exit status, negative for a signal; None if unknown, or if the process lives.
     status: int | None = None
-    #: For CAUSE_INIT a pickled exception, for CAUSE_CRASH the last lines of the process's output.
+    #: For CAUSE_INIT a pickled exception, for CAUSE_CRASH the last lines of output.
     payload: bytes | None = None
 
     def packed(self) -> tuple[Any, ...]:
-        """As it travels; ``Cause(*packed)`` restores it."""
+        """``Cause(*packed)`` restores it."""
         return tuple(self)
 
     def how(self) -> str:
-        """The process by its pid, and how it has ended, in words."""
         return f"(pid {self.pid}) {describe_status(self.status)}"
 
     def reason(self) -> str:
-        """Why an actor is dead, in sentences."""
         return self.text if self.text.startswith("The actor") else f"{REASONS.get(self.kind, 'The actor is dead.')} {self.text}".rstrip()
 
     def last_output(self) -> str:
-        """The last lines of a crashed process's output, for the end of a text, or ""."""
+        """The last lines of a crashed process's output, to append to a text, or ""."""
         if self.kind != m.CAUSE_CRASH or not self.payload:
             return ""
         return "\n    ".join((" Its last output:", *self.payload.decode("utf-8", "replace").splitlines()))

@@ -1,11 +1,10 @@
-"""The clocks of mray: seconds of the machine, and the time by which waits end.
+"""The clocks of mray, in seconds. Any thread of any process.
 
-Any thread of any process. Tests pretend another time: freezegun and mocks replace the functions of `time` in that module and wherever
-they were imported. Time limits would never pass then. So only this module asks `time`, and it asks a private instance of it, at the same
-price.
+freezegun and mocks replace the functions of `time` in that module and wherever they were imported; time limits would never pass. So only
+this module asks `time`, through a private instance of it.
 
-`now` is for deadlines alone. It is the machine's `monotonic`, except in a session of one process, which has its own time
-(`mray._backends.local`); measurements and spinning use the machine's.
+`now` is for deadlines alone: the machine's `monotonic`, except in a session of one process, which has its own time
+(`mray._backends.local`).
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from typing import Any, NamedTuple
 
 
 def _another_instance() -> Any:
-    """A second instance of the module `time`."""
     spec = _known.__spec__
     assert spec is not None
     assert spec.loader is not None
@@ -36,16 +34,15 @@ monotonic_ns: Callable[[], int] = _machine.monotonic_ns
 perf_counter: Callable[[], float] = _machine.perf_counter
 time: Callable[[], float] = _machine.time
 time_ns: Callable[[], int] = _machine.time_ns
-#: A scheduling point in a session of one process: such code calls `clock.sleep`.
+#: The local engine has scheduling points instead: its code calls `clock.sleep`.
 sleep: Callable[[float], None] = _machine.sleep
 
 
 class Clock(NamedTuple):
     """The clock by which a process decides about its calls."""
 
-    #: Seconds.
     now: Callable[[], float] = monotonic
-    #: Whether it measures work. Else no decision depends on how long calls take.
+    #: Whether it measures work. Else no decision depends on the duration of calls.
     is_real: bool = True
 
 
@@ -64,7 +61,7 @@ def use(clock: Callable[[], float] | None) -> None:
 
 
 def is_pretended() -> bool:
-    """Whether a test pretends another time to other code."""
+    """Whether a test has replaced `time`."""
     return type(_known.monotonic) is not BuiltinFunctionType
 
 
@@ -73,7 +70,7 @@ _LONGEST = 1 << 63
 
 
 def check_timeout(timeout: Any) -> None:
-    """Raise TypeError for a value that is no number, ValueError for inf and nan, OverflowError for more than Ray can count."""
+    """Raise TypeError if it is no number, ValueError for inf and nan, OverflowError for more than Ray can count."""
     with contextlib.suppress(TypeError):
         if -_LONGEST <= timeout * 1000 < _LONGEST:
             return

@@ -1,7 +1,6 @@
-"""How many calls of an actor run concurrently, and where: derived from its options by its creator.
+"""How many calls of an actor run concurrently, and where; its creator derives it from the options.
 
-In the caller's process; the worker gets the result as builtin values (`Concurrency`). An actor that runs one call after the other on its
-main thread has none, so that nothing on the path of its calls checks.
+An actor that runs one call after the other on its main thread has no `Concurrency`, so that nothing on the path of its calls checks.
 """
 
 from __future__ import annotations
@@ -9,22 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-#: Concurrent calls of an async actor by default.
+#: Default of async actors.
 MOST_COROUTINES = 1000
 #: The group for internal calls, which every actor with groups has; Ray has a second.
 SYSTEM_GROUP = "_ray_system"
 _SYSTEM_GROUPS = (SYSTEM_GROUP, "_ray_system_error")
-#: The attribute of plain methods of mray's own async actors that neither wait nor need the task that they run in: they get none.
+#: Attribute of plain methods of mray's own async actors that neither wait nor need a task to run in: they get none.
 AT_ONCE = "__mray_at_once__"
 
-#: (whether calls run in event loops, concurrent calls of the default group, group -> its concurrent calls)
+#: (calls run in event loops, concurrent calls of the default group, group -> its concurrent calls)
 Concurrency = tuple[bool, int, dict[str, int]]
 
 
 def concurrency_of(is_async: bool, options: Mapping[str, Any], groups_of_methods: Iterable[str]) -> Concurrency | None:
     """The concurrency of an actor with these complete options; None: one call after the other.
 
-    Raises ValueError when calls are to run both in order and concurrently, AssertionError for a method in an undeclared group.
+    Raises ValueError when calls shall run both in order and concurrently, AssertionError for a method in an undeclared group.
     """
     most = options["max_concurrency"] or (MOST_COROUTINES if is_async else 1)
     groups = dict(options["concurrency_groups"] or {})
@@ -54,11 +53,11 @@ def runs_out_of_order(is_async: bool, options: Mapping[str, Any]) -> bool:
 
 
 def no_group(group: str, declared: Iterable[str]) -> ValueError:
-    """The error of a call to a group that its actor does not have."""
+    """The error of a call to an undeclared group."""
     names = sorted(name for name in declared if name and name not in _SYSTEM_GROUPS)
     return ValueError(f"The actor has no concurrency group {group!r}; its class declares {names}.")
 
 
 def is_system_group(group: str) -> bool:
-    """Whether every actor has this group, declared or not."""
+    """Whether every actor has this group."""
     return group in _SYSTEM_GROUPS

@@ -1,8 +1,6 @@
-"""Hooks for device tensors inside of a value: one carries them while it is pickled, one restores them.
+"""Hooks for device tensors inside a value, per thread: `take` carries them while it is pickled, `bring` restores them.
 
-Any process; for the thread that pickles or unpickles. Serializer and devices do not know each other: the reducers of device tensors ask
-here whether an edge carries the tensor itself, and the placeholder in the pickle asks here for the edge's reader. Without a carrier,
-tensors go through host memory.
+Serializer and devices do not know each other: both ask here. Without a carrier, tensors go through host memory.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from typing import Any
 
 
 class _Carriers(threading.local):
-    #: tensor -> the arguments by which the other side's `bring` finds it, or None: it cannot be carried now.
+    #: tensor -> the arguments of the other side's `bring`, or None: it cannot be carried now.
     take: Callable[[Any], tuple[Any, ...] | None] | None = None
     bring: Callable[..., Any] | None = None
 
@@ -22,14 +20,13 @@ carriers = _Carriers()
 
 
 def reduce_device_tensor(tensor: Any) -> tuple[Any, ...] | None:
-    """For reducers: the tensor's placeholder in the pickle, or None without a carrier."""
+    """The tensor's placeholder in the pickle, or None without a carrier."""
     take = carriers.take
     exported = None if take is None else take(tensor)
     return None if exported is None else (restore_device_tensor, exported)
 
 
 def restore_device_tensor(*exported: Any) -> Any:
-    """The tensor that a carrier brings."""
     bring = carriers.bring
     if bring is None:
         raise RuntimeError("This value holds tensors of a device, which only the reader of the edge that they were sent along can bring.")

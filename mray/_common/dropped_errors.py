@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-#: Functions whose errors Python drops, by name, and a part of their files' paths.
+#: Functions whose errors Python drops, by name -> part of their files' paths.
 _DROPPING = {
     "__del__": str(Path(__file__).parents[1]) + "/",
     "finalize": str(Path(__file__).parents[1]) + "/_ipc/slots.py",
@@ -29,8 +29,8 @@ _DROPPING = {
 
 
 def dropping_frame(frame: FrameType | None, most: int = -1) -> FrameType | None:
-    """The outermost of `most` frames (-1: all), from this one outwards, out of which Python would drop an error, as far as visible: of a
-    finalizer of mray, or of a callback of the import system or of the module weakref.
+    """The outermost frame out of which Python would drop an error, as far as visible, among `most` frames (-1: all) from this one
+    outwards.
     """
     found = None
     while frame is not None and most:
@@ -44,7 +44,6 @@ def dropping_frame(frame: FrameType | None, most: int = -1) -> FrameType | None:
 
 
 def are_dropped(frame: FrameType | None) -> bool:
-    """Whether Python would drop an error that is raised in this frame."""
     return dropping_frame(frame) is not None
 
 
@@ -59,7 +58,7 @@ def import_whole(name: str) -> ModuleType:
     is_over = False
 
     def put_off(number: int, frame: FrameType | None) -> Any:
-        if is_over or (came and not are_dropped(frame)):  # over, and retained by another handler meanwhile; or the second
+        if is_over or (came and not are_dropped(frame)):  # over, and retained by another handler; or the second
             signal.default_int_handler(number, frame)
         came.append(frame)
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from mray._common.kept import io, os
 
-#: Fields that mray sets up.
 SUPPORTED = (
     "env_vars",
     "working_dir",
@@ -24,7 +23,7 @@ SUPPORTED = (
     "profiler",
     "config",
 )
-#: Ray's fields that mray does not set up, and what to do instead.
+#: Ray's fields that mray does not set up -> what to do instead.
 REFUSED = {
     "conda": "use pip or uv, or py_executable with the interpreter of a conda environment",
     "container": "start the program inside of the container",
@@ -32,7 +31,7 @@ REFUSED = {
     "java_jars": "there are no Java workers",
     "rocprof_sys": "use runtime_env['profiler'] with the command as a list of words",
 }
-#: Fields that choose an interpreter: at most one of them.
+#: Fields that choose an interpreter; mutually exclusive.
 INTERPRETERS = ("pip", "uv", "py_executable")
 
 _PACKAGE_FIELDS = {
@@ -42,7 +41,7 @@ _PACKAGE_FIELDS = {
 
 
 def public_name(name: str) -> str:
-    """mray's name of a field: Ray's object stores profilers under names with an underscore."""
+    """mray's name of a field: Ray's object prefixes profilers with an underscore."""
     return name[1:] if name in ("_nsight", "_rocprof_sys") else name
 
 
@@ -150,9 +149,9 @@ _CHECKS: dict[str, Callable[[Any], object]] = {
 
 
 def packages_of(tool: str, value: Any) -> dict[str, Any] | None:
-    """The field ``pip`` or ``uv`` as a dict with ``packages`` (each once) and ``pip_check`` or ``uv_check``; None when it lists nothing.
+    """The field ``pip`` or ``uv`` as a dict with ``packages`` (unique) and ``pip_check`` or ``uv_check``; None when it lists nothing.
 
-    It is given as a list of requirements, the path of a requirements file, or such a dict.
+    `value` is a list of requirements, the path of a requirements file, or such a dict.
     """
     check = f"{tool}_check"
     if isinstance(value, str):

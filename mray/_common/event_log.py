@@ -1,29 +1,28 @@
-"""The last events of a state machine, printed when an event comes that its state does not allow."""
+"""The last events of a state machine, printed when an event arrives that its state does not allow."""
 
 from __future__ import annotations
 
 from collections import deque
 
-#: Events that are retained.
 MOST_EVENTS = 40
 
 
 class InvalidTransitionError(RuntimeError):
-    """An event that the state of its machine does not allow: a defect of mray. Its text has the previous events."""
+    """An event that the state does not allow: a defect of mray. The text lists the previous events."""
 
 
 class EventLog:
-    """The last events of one state machine, the oldest first. Costs little while nothing is recorded."""
+    """The last events of one state machine, the oldest first. Allocates nothing before the first."""
 
     __slots__ = ("_events", "_of")
 
     def __init__(self, *of: object) -> None:
-        """`of` names the machine: words, and ids, which are formatted only when printed."""
+        """`of` names the machine: words, and ids, which are formatted when printed."""
         self._of = of
         self._events: deque[tuple[object, ...]] | None = None
 
     def note(self, *event: object) -> None:
-        """Record an event: its name and relevant values, formatted as the machine's name is."""
+        """Record an event: its name and values, formatted when printed."""
         if self._events is None:
             self._events = deque(maxlen=MOST_EVENTS)
         self._events.append(event)
@@ -32,7 +31,6 @@ class EventLog:
         return "\n  ".join((f"The last events of {_told(self._of)}:", *map(_told, self._events or ())))
 
     def invalid(self, event: str, state: object) -> InvalidTransitionError:
-        """The error of an event that is invalid in this state."""
         return InvalidTransitionError(f"{event} came while {_told(self._of)} was {state}.\n{self}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Verdicts. `NOTE` marks what is optional and absent.
+# `NOTE`: optional and absent.
 OK = "ok"
 NOTE = "note"
 WARNING = "warning"
@@ -13,7 +13,7 @@ BAD = "bad"
 
 @dataclass(frozen=True)
 class Finding:
-    """The subject of a check, its verdict, and the remedy."""
+    """A check's subject, verdict and remedy."""
 
     subject: str
     verdict: str

@@ -1,7 +1,7 @@
 """Records of the past, for listings: bounded in number and in bytes, the oldest forgotten first.
 
-A record is retained as its marshalled bytes: a fraction of the memory of its dicts, tuples and numbers, one block instead of dozens, and
-invisible to the garbage collector, so that long-lived processes become neither larger nor slower.
+Records are marshalled: one small block each, invisible to the garbage collector, so that long-lived processes grow neither larger nor
+slower.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from typing import Any
 
 
 class History:
-    """Records of builtin values by key, the oldest first. Not thread-safe."""
+    """Records of builtin values by key, oldest first. Not thread-safe."""
 
     __slots__ = ("_number", "_records", "bytes", "most", "most_bytes")
 
     def __init__(self, most: int, most_bytes: int) -> None:
-        """The limits; the newest record is retained however large it is."""
+        """The newest record is retained however large it is."""
         self.most = most
         self.most_bytes = most_bytes
-        #: Of all records together.
         self.bytes = 0
         self._records: dict[Hashable, bytes] = {}
         self._number = 0
@@ -43,12 +42,11 @@ class History:
             self.bytes -= len(records.pop(next(iter(records))))
 
     def append(self, record: Any) -> None:
-        """Add a record that is never looked up by a key."""
+        """Add a record without a key."""
         self._number += 1
         self[self._number] = record
 
     def __iter__(self) -> Iterator[Any]:
-        """The records."""
         return map(marshal.loads, tuple(self._records.values()))
 
     def clear(self) -> None:

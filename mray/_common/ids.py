@@ -1,6 +1,6 @@
 """Ids: their parts, and how a process creates new ones.
 
-Pure; any process, any thread. The sizes are Ray's, so that programs may take ids apart::
+Any thread. The sizes are Ray's, so that programs may take ids apart::
 
     JobID       4   the driver's number
     ActorID    16   12 unique bytes, job id
@@ -8,11 +8,11 @@ Pure; any process, any thread. The sizes are Ray's, so that programs may take id
     ObjectRef  28   task id, 4-byte index of the return value, little endian
     others     28   unique bytes
 
-Processes of a session have ids of 16 hex digits, the last four of which are the session's, and so are the last two unique bytes of an
-actor's id: a ref or a handle of another session is recognized.
+Process ids have 16 hex digits. The last four are the session's, and so are the last two unique bytes of an actor's id: a ref or handle
+of another session is recognized.
 
-The unique part of a task id is a counter that starts at a random 63-bit number in each process, so that ids of two processes practically
-never meet. Inside mray ids travel as ``bytes``; the classes are for users.
+The unique part of a task id is a counter that starts at a random 63-bit number in each process. Inside mray ids are ``bytes``; the
+classes are for users.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ ACTOR_SIZE = 16
 TASK_SIZE = 24
 OBJECT_SIZE = 28
 
-#: The unique part of the actor in the id of a task that belongs to none.
+#: Replaces the actor in the id of a task that belongs to none.
 NO_ACTOR = b"\xff" * 12
 
-# The job of this process: that of its driver, while it is in a session.
+# The driver's, once this process has joined a session.
 _job = (1).to_bytes(JOB_SIZE, "little")
 _no_actor = NO_ACTOR + _job
 #: Hex digits of a process's id that are its session's.
 _MARK = 4
-#: Index of the first (often only) return value of a task.
+#: Index of a task's first return value.
 FIRST = b"\x01\x00\x00\x00"
-#: Index of every object that was `put`.
+#: Index of every `put` object.
 PUT = b"\x01\xe1\xf5\x05"
 
 _TASK = struct.Struct("<Q16s")
@@ -59,7 +59,7 @@ def _start() -> int:
 
 
 _first = _start()
-# `next` of a counter is one C call, and so atomic between threads.
+# `next` of a counter is one C call, and so atomic.
 _next = count(_first).__next__
 
 
@@ -73,13 +73,13 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def set_job(job: bytes) -> None:
-    """This process has joined a session: the ids that it creates belong to this job."""
+    """Ids that this process creates afterwards belong to this job."""
     global _job, _no_actor
     _job, _no_actor = job, NO_ACTOR + job
 
 
 def new_task_id(actor: bytes | None = None) -> bytes:
-    """A new task id; `actor` is the id of the actor whose method it is."""
+    """`actor`: the actor whose method it is."""
     return _TASK.pack(_next(), actor or _no_actor)
 
 
@@ -89,12 +89,12 @@ def first_number() -> int:
 
 
 def is_from(task_id: bytes, first: int) -> bool:
-    """Whether the process with this first id has created this one."""
+    """Whether the process with this first id has created the task id."""
     return 0 <= int.from_bytes(task_id[:8], "little") - first < _SPAN
 
 
 def new_object_id() -> bytes:
-    """A new id for a value that no task returned."""
+    """A new id for a `put` value."""
     return _OBJECT.pack(_next(), _no_actor, PUT)
 
 
@@ -104,27 +104,25 @@ def return_id(task: bytes, index: int) -> bytes:
 
 
 def session_mark(session: str) -> str:
-    """The digits that the processes of a session with this directory or name share."""
+    """The digits shared by the processes of a session with this directory or name."""
     return f"{zlib.crc32(os.path.basename(session).encode('utf-8', 'replace')) & 0xFFFF:04x}"
 
 
 def new_process_id(mark: str) -> str:
-    """An id for a process of the session with this mark."""
     return os.urandom(6).hex() + mark
 
 
 def is_of_session_of(process: str, other: str) -> bool:
-    """Whether two processes are of one session. (The marks of two sessions in some 65,000 are equal.)"""
+    """Whether two processes are of one session; wrong once in 65,536 pairs of sessions."""
     return process[-_MARK:] == other[-_MARK:]
 
 
 def new_actor_id(process: str = "0" * _MARK) -> bytes:
-    """An id for an actor that this process creates; without a process, of no session."""
+    """An id for an actor that this process creates; by default of no session."""
     return os.urandom(ACTOR_SIZE - JOB_SIZE - _MARK // 2) + bytes.fromhex(process[-_MARK:]) + _job
 
 
 def is_actor_of_session_of(actor_id: bytes, process: str) -> bool:
-    """As `is_of_session_of`, of an actor and a process."""
     return actor_id[:-JOB_SIZE].hex()[-_MARK:] == process[-_MARK:]
 
 
@@ -133,7 +131,6 @@ def new_placement_group_id() -> bytes:
 
 
 def worker_id_of(process: str) -> bytes:
-    """The worker id that shows the 16 hex digits of a process."""
     return bytes.fromhex(process) + b"\x00" * (OBJECT_SIZE - 8)
 
 
@@ -160,7 +157,7 @@ class BaseID:
 
     @classmethod
     def from_hex(cls: type[_Id], hex_id: str | bytes) -> _Id:
-        """From hex digits. Raises ValueError for a wrong length."""
+        """Raises ValueError for a wrong length."""
         return cls(bytes.fromhex(hex_id.decode() if isinstance(hex_id, bytes) else hex_id))
 
     @classmethod
@@ -169,7 +166,7 @@ class BaseID:
 
     @classmethod
     def nil(cls: type[_Id]) -> _Id:
-        """The id that names nothing: all bits set."""
+        """The id of nothing: all bits set."""
         return cls(b"\xff" * cls._SIZE)
 
     def is_nil(self) -> bool:

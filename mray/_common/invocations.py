@@ -1,6 +1,6 @@
-"""CALL and TASK, the two messages that ask a worker to run something, and the values in its answers, as records.
+"""CALL and TASK, the two messages that request work of a worker, and the values in its answers, as records.
 
-They travel as plain tuples (see `mray._common.messages`); the worker that runs a call creates its record.
+They travel as plain tuples; the worker that runs a call creates its record.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from mray._common.record import Record
 
 
 def short_name(qualified: str) -> str:
-    """The name of a class or function without its enclosing scopes, as in titles and output."""
+    """The name without its enclosing scopes."""
     return qualified.rpartition(".")[2]
 
 
 class ArgumentValue(Record):
-    """The value of a ref that is an argument itself."""
+    """The value of a ref that is an argument."""
 
-    #: The number of a positional argument, or the name of a keyword.
+    #: Positional number, or keyword.
     place: int | str
-    #: The format of the payload: see the forms in `mray._common.messages`.
+    #: A form in `mray._common.messages`.
     form: int
     payload: Any
-    #: The object and its owner, where the value lies elsewhere.
+    #: The object and its owner, if the value lies elsewhere.
     object_id: bytes = b""
     owner: str = ""
 
 
-#: A value that a call has returned or yielded, as it travels (REPLY, REPLIES, STREAM_ITEMS): form, payload, and the refs inside with their
-#: owners, or None. A plain tuple, since a class would slow calls down.
+#: A value that a call has returned or yielded, as it travels: form, payload, and the refs inside with their owners, or None.
+#: A plain tuple, since a class would slow calls down.
 Result = tuple[int, Any, list[tuple[bytes, str]] | None]
 
 
@@ -40,18 +40,18 @@ class MethodInvocation(Record):
     task_id: bytes
     method: str
     num_returns: int
-    #: The form of ``payload``, the positional and keyword arguments with None for refs: pickled, or the segment that they lie in.
+    #: Form of ``payload``: the positional and keyword arguments with None for refs, pickled, or their segment.
     form: int
     payload: Any
-    #: Refs inside of the arguments, with their owners.
+    #: Refs inside the arguments, with their owners.
     refs: list[tuple[bytes, str]] | None
-    #: The values of refs that are arguments themselves.
+    #: The values of refs that are arguments.
     arguments: list[ArgumentValue] | None
     options: dict[str, Any] | None
 
 
 class TaskInvocation(Record):
-    """TASK: a function; fields of the same name are as in `MethodInvocation`."""
+    """TASK: a function; fields are as in `MethodInvocation`."""
 
     task_id: bytes
     function_id: bytes
@@ -61,7 +61,7 @@ class TaskInvocation(Record):
     refs: list[tuple[bytes, str]] | None
     arguments: list[ArgumentValue] | None
     options: dict[str, Any] | None
-    #: The function's qualified name.
+    #: Qualified.
     name: str
 
 
@@ -70,7 +70,7 @@ _Record = TypeVar("_Record", MethodInvocation, TaskInvocation)
 
 
 def read(record: type[_Record], fields: tuple[Any, ...]) -> _Record:
-    """The record of a message, from the fields behind its code. Raises TypeError for a wrong number of fields."""
+    """The record of a message's fields. Raises TypeError for a wrong number of fields."""
     if len(fields) != len(record._fields):
         raise TypeError(f"{record.__name__} has {len(record._fields)} fields, not {len(fields)}")
     invocation = tuple.__new__(record, fields)
@@ -78,5 +78,5 @@ def read(record: type[_Record], fields: tuple[Any, ...]) -> _Record:
 
 
 def argument_values(values: Iterable[tuple[Any, ...]] | None) -> list[ArgumentValue] | None:
-    """The records of values that travelled as plain tuples."""
+    """Records of plain tuples."""
     return None if values is None else [ArgumentValue(*value) for value in values]

@@ -1,10 +1,10 @@
 """The modules of the standard library as mray needs them, even where a program replaces them.
 
-Tests isolate the code under test: pytest-socket replaces `socket.socket`, pyfakefs `os`, `io` and `shutil`, others `open` or `os.stat`.
-That is meant for the program, not for the sockets and the shared memory by which it reaches its session. So mray takes these modules
-from here, ``from mray._common.kept import os``: copies made when mray was imported, whose functions use each other.
+pytest-socket replaces `socket.socket`, pyfakefs `os`, `io` and `shutil`, others `open` or `os.stat`. That is meant for the program, not
+for the sockets and the shared memory by which it reaches its session. So mray takes these modules from here, ``from mray._common.kept
+import os``: copies made when mray was imported, whose functions use each other.
 
-Not copied: `os._exit`, which coverage.py replaces in order to save its data.
+Not copied: `os._exit`, which coverage.py replaces to save its data.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ else:
     from types import ModuleType as _Module
 
     def _copy(original, **others):
-        """A copy of a module, whose functions see the copy and `others` instead of the originals."""
+        """A copy whose functions see the copy and `others` instead of the originals."""
         copy = _Module(f"kept {original.__name__}", original.__doc__)
         there = vars(copy)
         names = {name: value for name, value in vars(original).items() if not name.startswith("__")}
@@ -46,18 +46,17 @@ else:
         there.update(others)
         return copy
 
-    #: Modules whose functions are copied.
     _COPIED = ("os", "posixpath", "genericpath", "shutil", "socket", "tempfile")
 
     os = _copy(_os)
     vars(os).update((name, value) for name, value in vars(_posix).items() if name in vars(os) and type(value) is _Builtin)
     os.path = _copy(_os.path, os=os)
-    del os._exit  # looked up when it is called
+    del os._exit  # looked up when called
     os.__getattr__ = lambda name, original=_os: getattr(original, name)
     io = _copy(_io)
-    os.fdopen = io.open  # (that of `os` imports `io` by name)
+    os.fdopen = io.open  # `os.fdopen` imports `io` by name
     fcntl = _copy(_fcntl)
-    #: (Where mray is imported under a guard, `socket.socket` is another class.)
+    #: Where mray is imported under a guard, `socket.socket` is another class.
     _class = next(each for each in _socket.socket.__subclasses__() if each.__module__ == "socket" and each.__name__ == "socket")
     socket = _copy(_sockets, socket=_class, os=os)
     #: pyfakefs replaces them wherever a module has them.

@@ -1,7 +1,7 @@
 """Labels of the node, and label selectors: syntax and matching, with Ray's texts.
 
-Pure; any process. A *selector* maps keys to ``value``, ``!value``, ``in(a,b)`` or ``!in(a,b)``. A selector that the one node of a
-session does not satisfy is never satisfied.
+A *selector* maps keys to ``value``, ``!value``, ``in(a,b)`` or ``!in(a,b)``. A selector that the one node of a session does not satisfy
+is never satisfied.
 """
 
 from __future__ import annotations
@@ -67,7 +67,6 @@ def wrong_with_fallbacks(fallbacks: Any) -> str | None:
 
 
 def selects(selector: Mapping[str, str] | None, labels: Mapping[str, str]) -> bool:
-    """Whether labels satisfy a selector."""
     return all(_meets(value or "", labels.get(key)) for key, value in (selector or {}).items())
 
 

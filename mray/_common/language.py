@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 
 class Language:
-    """Ray's numbers of worker languages. mray's are in Python."""
+    """Ray's numbers of worker languages."""
 
     PYTHON: ClassVar[Language]
     JAVA: ClassVar[Language]
@@ -17,7 +17,6 @@ class Language:
         self._number = number
 
     def value(self) -> int:
-        """The number."""
         return self._number
 
     def __eq__(self, other: object) -> bool:
@@ -36,10 +35,10 @@ Language.CPP = Language("CPP", 2)
 
 
 def java_function(class_name: str, function_name: str) -> Any:
-    """Ray's functions in Java: there are none."""
+    """Raise NotImplementedError."""
     raise NotImplementedError("java_function() needs workers in Java; mray's are Python.")
 
 
 def java_actor_class(class_name: str) -> Any:
-    """Ray's actors in Java: there are none."""
+    """Raise NotImplementedError."""
     raise NotImplementedError("java_actor_class() needs workers in Java; mray's are Python.")

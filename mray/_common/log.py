@@ -1,4 +1,4 @@
-"""mray's logger. Programs set its level with `init(logging_level=...)` or through `logging`."""
+"""mray's logger."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class _Logger:
-    """Stands for ``logging.getLogger("mray")``, and imports `logging` on first use, for a faster start of the node."""
+    """``logging.getLogger("mray")``; imports `logging` on first use, so that the node starts faster."""
 
     def __getattr__(self, name: str) -> Any:
         import logging  # noqa: PLC0415

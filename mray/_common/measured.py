@@ -1,6 +1,6 @@
-"""Metrics that user code has counted in this process: behind `mray.util.metrics`.
+"""Metrics that user code has counted in this process. Any thread.
 
-In drivers and workers, from any thread. `mray metrics` asks each process for its `rows`; nothing is sent before.
+`mray metrics` asks each process for its `rows`; nothing is sent before.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import threading
 from bisect import bisect_left
 from typing import Any
 
-#: Tags of a sample: sorted pairs.
+#: Sorted pairs.
 Tags = tuple[tuple[str, str], ...]
 
 
@@ -20,9 +20,9 @@ class Family:
         self.name = name
         self.kind = kind
         self.description = description
-        #: Upper bounds of a histogram's buckets, except the last, which has none.
+        #: Upper bounds of a histogram's buckets except the last.
         self.boundaries = boundaries
-        #: Tags -> a number; for a histogram [observations in each bucket] and their sum.
+        #: A number; for a histogram [observations per bucket] and their sum.
         self.values: dict[Tags, Any] = {}
 
     def add(self, tags: Tags, amount: float) -> None:
@@ -33,7 +33,6 @@ class Family:
         self.values[tags] = value
 
     def plain(self, value: Any) -> Any:
-        """A snapshot of a value."""
         return (list(value[0]), value[1]) if self.kind == "histogram" else value
 
     def observe(self, tags: Tags, value: float) -> None:

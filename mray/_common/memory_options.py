@@ -1,4 +1,4 @@
-"""Settings of the memory monitor, and retries of tasks that it kills, or that fail otherwise. In the driver, at `init`."""
+"""Settings of the memory monitor, and of retries. In the driver, at `init`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def monitor_options(system_config: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def retry_options(system_config: Mapping[str, Any] | None) -> tuple[int, float]:
-    """How often a retriable task that the monitor killed is retried (-1: without limit), and seconds before the first time."""
+    """Retries of a retriable task that the monitor killed (-1: without limit), and seconds before the first."""
     config = system_config or {}
     retries = int(config.get("task_oom_retries", settings.TASK_OOM_RETRIES.get()))
     delay = int(config.get("task_oom_retry_delay_base_ms", settings.TASK_OOM_RETRY_DELAY_BASE_MS.get()))

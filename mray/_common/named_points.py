@@ -1,4 +1,4 @@
-"""The entry to the named points of the runtime's protocols (`mray.testing.points`), for processes that begin with MRAY_POINTS."""
+"""The entry to the named points of the runtime's protocols (`mray.testing.points`)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from mray._common import settings
 
 
 def switch_on() -> None:
-    """Make modules that are imported later stop at their points, if the setting says so. Idempotent."""
+    """Make modules imported later stop at their points, if MRAY_POINTS is set. Idempotent."""
     if settings.POINTS.get():
         importlib.import_module("mray.testing.points").switch_on()

@@ -1,7 +1,7 @@
 """Options of tasks, actors, methods and sessions: names, types, ranges, defaults.
 
-Pure; any process. Options are checked where they are written (the decorator, ``.options``), not at the call, which passes a complete,
-checked dict on. The texts are Ray's, because programs and their tests match on them.
+Pure. Options are checked where they are written (the decorator, ``.options``); the call passes a complete, checked dict on. The texts
+are Ray's, since programs match on them.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Check = Callable[[str, Any], "str | None"]
 
 
 class Option(Record):
-    """One option: the types of its value, its default, and a check that returns what is wrong with a value."""
+    """`check` returns what is wrong with a value."""
 
     types: Any
     default: Any
     check: Check | None = None
-    #: Whether its dicts and lists contain only texts and numbers.
+    #: Its dicts and lists contain only texts and numbers.
     is_plain: bool = False
 
 
@@ -198,7 +198,7 @@ _Bool = (bool, type(None))
 _Text = (str, type(None))
 _Dict = (dict, type(None))
 
-#: Classes that live in a higher layer, accepted by name.
+#: Classes of a higher layer, accepted by name.
 _STRATEGIES = ("PlacementGroupSchedulingStrategy", "NodeAffinitySchedulingStrategy", "NodeLabelSchedulingStrategy")
 
 _COMMON: dict[str, Option] = {
@@ -276,7 +276,7 @@ def _has_type(value: Any, types: Any) -> bool:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A suggestion for the end of an error text; "" where no known name is similar."""
+    """A suggestion to append to an error text; "" where no known name is similar."""
     from difflib import get_close_matches  # noqa: PLC0415  (only where something is refused)
 
     return "".join(f" Did you mean {each!r}?" for each in get_close_matches(name, known, 1))
@@ -294,7 +294,7 @@ def _check(declared: Mapping[str, Option], given: Mapping[str, Any], what: str) 
 
 
 def check_task_options(given: Mapping[str, Any], *, is_generator: bool, in_options: bool = False) -> None:
-    """Raise TypeError or ValueError for invalid task options. `in_options`: they are from ``.options()``."""
+    """Raise TypeError or ValueError for invalid options; `in_options`: they are from ``.options()``."""
     if in_options and "max_calls" in given:
         raise ValueError("Setting 'max_calls' is not supported in '.options()'.")
     _check(TASK_OPTIONS, given, "remote functions")
@@ -305,7 +305,7 @@ def check_task_options(given: Mapping[str, Any], *, is_generator: bool, in_optio
 
 
 def check_grouping(given: Mapping[str, Any]) -> None:
-    """Raise ValueError when ``.options()`` says how many items a generator yields together."""
+    """Raise ValueError when ``.options()`` sets how many items a generator yields together."""
     if given.get("_num_objects_per_yield") is not None:
         raise ValueError("_num_objects_per_yield cannot be overridden per task call. Use @ray.remote(_num_objects_per_yield=...) instead.")
 
@@ -328,7 +328,7 @@ def check_generator_returns(num_returns: Any, is_generator: bool) -> None:
 
 
 def check_actor_options(given: Mapping[str, Any], *, warn: bool = False) -> None:
-    """Raise TypeError or ValueError for invalid actor options; with `warn`, warn of options without effect."""
+    """Raise TypeError or ValueError for invalid options; with `warn`, warn of options without effect."""
     _check(ACTOR_OPTIONS, given, "actors")
     if warn and given.get("object_store_memory") is not None:
         warnings.warn(
@@ -342,7 +342,7 @@ def check_actor_options(given: Mapping[str, Any], *, warn: bool = False) -> None
 
 
 def check_namespace(namespace: Any) -> None:
-    """Raise TypeError or ValueError for an invalid namespace."""
+    """Raise TypeError or ValueError."""
     if namespace is None:
         return
     if not isinstance(namespace, str):
@@ -362,7 +362,6 @@ def plain(value: Any) -> Any:
 
 
 def plain_inside(value: Any) -> Any:
-    """As `plain`, also inside of dicts and lists."""
     if isinstance(value, dict):
         return {plain_inside(key): plain_inside(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -376,14 +375,14 @@ def _carried(option: Option, value: Any) -> Any:
     kinds = option.types if isinstance(option.types, tuple) else (option.types,)
     if int not in kinds or float in kinds or not hasattr(value, "__index__"):
         return value
-    value = index(value)  # of a bool, or of numpy's
+    value = index(value)  # a bool, or numpy's
     if not -_TOO_LARGE <= value < _TOO_LARGE:
         raise OverflowError("Python int too large to convert to C long")
     return value
 
 
 def check_method_options(options: Mapping[str, Any], *, named: bool = False) -> None:
-    """Raise TypeError or ValueError for invalid method options; with `named`, `name` is an option."""
+    """Raise TypeError or ValueError; with `named`, `name` is an option."""
     for name, value in options.items():
         option = _METHOD_NAME if named and name == "name" else METHOD_OPTIONS.get(name)
         if option is None:
@@ -398,12 +397,11 @@ def check_method_options(options: Mapping[str, Any], *, named: bool = False) -> 
 
 
 def carried_method_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The set ones of a method's checked options, as messages carry them. Raises OverflowError for numbers that are too large."""
+    """A method's set options as messages carry them. Raises OverflowError for numbers that are too large."""
     return {name: _carried(METHOD_OPTIONS.get(name, _METHOD_NAME), value) for name, value in given.items() if value is not None}
 
 
 def complete_task_options(given: Mapping[str, Any], *, is_generator: bool) -> dict[str, Any]:
-    """Every option of a task with a value: given or default."""
     merged = {name: _carried(option, given[name]) if name in given else option.default for name, option in TASK_OPTIONS.items()}
     if merged["num_cpus"] is None:
         merged["num_cpus"] = 1
@@ -419,7 +417,7 @@ def complete_task_options(given: Mapping[str, Any], *, is_generator: bool) -> di
 
 
 def complete_actor_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Every option of an actor with a value. ``num_cpus`` and ``num_gpus`` stay None when not given; see `actor_resources`."""
+    """``num_cpus`` and ``num_gpus`` stay None when not given; see `actor_resources`."""
     merged = {name: _carried(option, given[name]) if name in given else option.default for name, option in ACTOR_OPTIONS.items()}
     for name in ("max_restarts", "max_task_retries"):
         merged[name] = merged[name] or 0
@@ -440,7 +438,6 @@ def _named(options: Mapping[str, Any]) -> dict[str, float]:
 
 
 def task_resources(options: Mapping[str, Any]) -> dict[str, float]:
-    """Resources that a task with these complete options holds while it runs."""
     amounts = _named(options)
     if options["num_cpus"]:
         amounts["CPU"] = float(options["num_cpus"])
@@ -450,8 +447,8 @@ def task_resources(options: Mapping[str, Any]) -> dict[str, float]:
 def actor_resources(options: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, float]]:
     """Resources that must exist to place an actor with these complete options, free or not, and those that it holds while it lives.
 
-    By default an actor holds none, and is placed where there is a CPU. With a demand for GPUs or resources, even for 0 of them, it holds
-    a CPU too.
+    By default it holds none, and is placed where a CPU exists. With a demand for GPUs or resources, even for 0 of them, it holds a CPU
+    too.
     """
     held = _named(options)
     num_cpus = options["num_cpus"]
@@ -466,48 +463,46 @@ def actor_resources(options: Mapping[str, Any]) -> tuple[dict[str, float], dict[
 
 # --------------------------------------------------------------------------------------------- sessions
 class SessionOptions(Record):
-    """The options of `init`, checked. None leaves the choice to the engine."""
+    """The options of `init`, checked. None: the engine chooses."""
 
     num_cpus: float | None = None
     num_gpus: float | None = None
     resources: Mapping[str, float] | None = None
     labels: Mapping[str, str] | None = None
-    #: Bytes of main memory that tasks and actors may ask for as ``memory``.
+    #: Bytes that tasks and actors may request as ``memory``.
     memory: int | None = None
     #: Bytes of shared memory that objects may take.
     object_store_memory: int | None = None
-    #: The directory of spilled objects (absolute; None: in the session's directory), and whether objects are spilled.
+    #: Directory of spilled objects (absolute; None: in the session's).
     object_spilling_directory: str | None = None
     object_spilling: bool = True
     namespace: str | None = None
     runtime_env: Mapping[str, Any] | None = None
     log_to_driver: bool = True
-    #: A `LoggingConfig` as builtin values.
+    #: As builtin values.
     logging_config: Mapping[str, Any] | None = None
-    #: Modules that every worker starts with; whether those are added that workers of the program's previous session imported.
+    #: Modules that every worker starts with.
     preload: tuple[str, ...] = ()
     foresee: bool = False
-    #: One of `mray._common.settings.MPS_WORDS`.
+    #: One of `MPS_WORDS`.
     mps: str = "off"
     #: Absolute path of the session directory's parent.
     temp_dir: str | None = None
-    #: A name for the node in listings.
     node_name: str | None = None
-    #: The node's address; None: that of the route out.
+    #: None: the address of the route out.
     node_ip_address: str | None = None
-    #: The port in the address of a persistent session; None: Ray's default if no other session has it, 0: any.
+    #: Port of a persistent session; None: Ray's default if no other session has it, 0: any.
     port: int | None = None
-    #: Internal switches, as given.
     system_config: Mapping[str, Any] | None = None
     backend: str = "native"
     #: The session to join; None and "local" start one.
     address: str | None = None
-    #: The error text for options that only a new session can have, if one is joined.
+    #: Error text if a session is joined: options that only a new session can have.
     conflict: str | None = None
 
 
 _MINIMUM_STORE = 75 * 1024 * 1024
-#: Session amounts that are rounded to whole bytes.
+#: Rounded to whole bytes.
 _ROUNDED_DOWN = ("memory", "object_store_memory")
 
 
@@ -622,7 +617,6 @@ def session_options(  # one keyword per argument of `init`
 
 
 def _check_node(name: Any, address: Any, port: int | None) -> None:
-    """Raise for an invalid name, address or port of the node."""
     for option, text in (("_node_name", name), ("_node_ip_address", address)):
         if not isinstance(text, (str, NoneType)):
             raise TypeError(f"{option} must be a str, got {text!r}")
@@ -632,7 +626,6 @@ def _check_node(name: Any, address: Any, port: int | None) -> None:
         raise ValueError(f"a port is a number from 1 to 65535, or 0 for any; got {port}")
 
 
-#: The prefix of addresses of real Ray.
 _RAY_SCHEME = "ray:"
 
 
@@ -646,7 +639,7 @@ def _engine(address: str | None, local_mode: bool) -> str:
 
 
 def _conflict(**given: Any) -> str | None:
-    """Options that cannot be chosen for a running session."""
+    """The error text for options that a running session cannot take."""
     name = next((name for name, value in given.items() if value is not None), None)
     if name is None:
         return None

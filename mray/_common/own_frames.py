@@ -1,7 +1,7 @@
 """Hides mray's own frames in stacks that users read to find a line of their program.
 
-Pure except for `hide_from_now_on`. Frames are hidden where a stack is shown (by a script, the interpreter, IPython, `mray stack`,
-pytest), never where it is created: successful calls pay nothing, and a program that examines an error itself finds all of it.
+Frames are hidden where a stack is shown (by a script, the interpreter, IPython, `mray stack`, pytest), never where it is created:
+successful calls pay nothing, and a program that examines an error finds all of it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _API = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + "/_api/"
 
 def span_of_user(kinds: Sequence[str]) -> tuple[int, int]:
     """The part of a stack, oldest frame first, for users: from the first user frame to mray's first after the last user frame, which shows
-    the awaited operation. (0, 0) if no frame is the user's.
+    the awaited operation. (0, 0) without user frames.
     """
     users = [place for place, kind in enumerate(kinds) if kind == USERS]
     if not users:
@@ -33,9 +33,10 @@ def span_of_user(kinds: Sequence[str]) -> tuple[int, int]:
 
 
 def hide(error: BaseException, found: TracebackType | None) -> TracebackType | None:
-    """`found`, a traceback of `error`, without the frames of mray and of library functions that it calls. Also hides them in its causes.
+    """`found`, a traceback of `error`, without the frames of mray and of library functions that it calls; changes links in place, in causes
+    too.
 
-    Unchanged if no frame is the user's, if the error may be a bug of mray, or with MRAY_FULL_TRACEBACKS. Changes links in place.
+    Unchanged if no frame is the user's, if the error may be a bug of mray, or with MRAY_FULL_TRACEBACKS.
     """
     kept = None if FULL_TRACEBACKS.get() else _of_user(error, found)
     if kept is None:
@@ -84,8 +85,8 @@ def _of_user(error: BaseException, found: TracebackType | None) -> TracebackType
 
 
 def _is_told(error: BaseException, below: list[tuple[TracebackType, str]]) -> bool:
-    """Whether an error that left the frames `below` the last user frame is meant for the user: raised by a statement, as a refusal by
-    mray's API, or of mray's own classes.
+    """Whether an error that left the frames `below` the last user frame is meant for the user: raised by a statement, a refusal by mray's
+    API, or of mray's own classes.
     """
     own = [link.tb_frame.f_code.co_filename for link, kind in below if kind == OWN]
     if not own or isinstance(error, KeyboardInterrupt) or _is_mrays(error):
@@ -117,7 +118,7 @@ def hide_from_now_on() -> None:
     def excepthook_of_thread(given: threading.ExceptHookArgs) -> None:
         kind, value, found, thread = given
         if thread is not None and thread.daemon and not threading.main_thread().is_alive() and _is_mrays(value):
-            return  # it waited while the program, and so its session, ended
+            return  # it waited while the program's session ended
         if value is not None:
             given = threading.ExceptHookArgs((kind, value, hide(value, found), thread))
         shown_of_thread(given)

@@ -1,7 +1,6 @@
 """Placement options: bundles of placement groups, scheduling strategies; and the placement that a request means.
 
-Pure; any process. The objects of users (`PlacementGroup`, the strategies) live in a higher layer and are known here by their names and
-attributes. The texts are Ray's.
+Pure. `PlacementGroup` and the strategies live in a higher layer and are known here by their names and attributes. The texts are Ray's.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from mray.exceptions import RaySystemError
 
 STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 NODE_ID_LABEL = "ray.io/node-id"
-#: The name of a bundle's own resource; see `check_bundles`.
+#: A bundle's own resource.
 RESERVED = "bundle"
 
 
@@ -104,7 +103,7 @@ def check_bundles(bundles: Any) -> None:
 
 
 def check_selector_list(selectors: Any) -> None:
-    """Raise ValueError for an invalid list of the bundles' label selectors."""
+    """Raise ValueError."""
     if not isinstance(selectors, list):
         raise ValueError(f"Placement group bundle_label_selector must be a list, got {type(selectors)}.")
     for selector in selectors:
@@ -119,7 +118,6 @@ def check_selector_list(selectors: Any) -> None:
 
 # ------------------------------------------------------------------------------------------- options
 def wrong_with_strategy(_name: str, strategy: Any) -> str | None:
-    """The error in the option ``scheduling_strategy``, or None."""
     if isinstance(strategy, str) and strategy not in ("DEFAULT", "SPREAD"):
         return (
             f"Invalid scheduling_strategy value {strategy}. Valid values are "
@@ -129,7 +127,6 @@ def wrong_with_strategy(_name: str, strategy: Any) -> str | None:
 
 
 def wrong_with_affinity(name: str, cpus: Any) -> str | None:
-    """The error in the option ``cpu_affinity``, or None."""
     if cpus is None or cpus == "auto":
         return None
     if isinstance(cpus, str) or not cpus or any(type(cpu) is not int or cpu < 0 for cpu in cpus) or len(set(cpus)) < len(cpus):
@@ -186,7 +183,7 @@ def why_no_node(options: Mapping[str, Any], node_id: str, labels: Mapping[str, s
 
 # -------------------------------------------------------------------------------------- what fits where
 def check_fit(what: str, resources: Mapping[str, float], placement: Mapping[str, float], index: int, bundles: Sequence[Any]) -> None:
-    """Raise ValueError unless a task or actor fits into the bundle (-1: into any) of its placement group."""
+    """Raise ValueError unless a task or actor fits into the bundle (-1: any) of its placement group."""
     candidates = bundles if index < 0 else [bundles[index]]
     where = f"any bundles for the placement group, {list(bundles)}."
     if index >= 0:

@@ -1,11 +1,10 @@
 """Where a signal has interrupted the main thread: in user code, in mray's own, or in a sleep.
 
 Pure: frames in, a `Place` out. A user's handler may raise, and call anything. In the middle of mray's own code that would tear apart
-what belongs together (a message that is sent and counted, a lock, a reply that is received and stored), so `mray._ipc.interrupts` runs
-it where user code continues.
+what belongs together (a message that is sent and counted, a lock), so `mray._ipc.interrupts` runs it where user code continues.
 
 Functions of mray that call user code, and do nothing else that must not be cut, count as user code (`runs_users`), since the called
-function may be one of C, which has no frame. `whose_code` tells the owner of a frame's code.
+function may be one of C, which has no frame.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from mray._common.record import Record
 from mray._common.whose_code import OWN, USERS, kind_of, known
 
 #: When a delayed handler runs: when mray's outermost function `RETURNS`, in which the error is raised; or when user code has reached a
-#: place `AFTER` that, where Python itself would check for signals.
+#: location `AFTER` that, where Python would check for signals.
 RETURNS, AFTER = "returns", "after"
 
 SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
@@ -31,20 +30,20 @@ _sleeps: set[CodeType] = set()
 _runs_users: set[CodeType] = set()
 _dispatches: set[CodeType] = set()
 _precedes: set[CodeType] = set()
-#: By functions that remove the value which they return: called with their locals and the value.
+#: By code of `undone` functions.
 undone_by: dict[CodeType, Callable[[dict[str, Any], Any], None]] = {}
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def sleeps(function: F) -> F:
-    """Mark a function that sleeps, and may be left at any of its byte codes."""
+    """Mark a function that sleeps, and may be left at any byte code."""
     _sleeps.add(function.__code__)
     return function
 
 
 def runs_users(function: F) -> F:
-    """Mark a function that calls user code, and may be left at any of its byte codes."""
+    """Mark a function that calls user code, and may be left at any byte code."""
     _runs_users.add(function.__code__)
     return function
 
@@ -74,32 +73,29 @@ def undone(undo: Callable[[dict[str, Any], Any], None]) -> Callable[[F], F]:
 class Place(Record):
     """Where the main thread is."""
 
-    #: Whether a handler may run here: in user code, or in a sleep on its behalf.
+    #: A handler may run here: in user code, or in a sleep on its behalf.
     is_open: bool
-    #: Whether the thread sleeps.
     sleeps: bool
-    #: If not open: the frame to wait for, and how; None if no user code is on the stack, as in a worker between two calls.
+    #: If not open: the frame to wait for; None if no user code is on the stack, as in a worker between two calls.
     frame: FrameType | None = None
     how: str = RETURNS
 
     @property
     def is_idle(self) -> bool:
-        """Whether no user code is on the stack."""
         return self.frame is None and not self.is_open
 
 
 def counts_as(frame: FrameType) -> str:
     """The owner of a frame's code, or the user if it `runs_users`."""
     kind = known.get(frame.f_code.co_filename) or kind_of(frame)
-    # (Last, since hashing a function's code is slower than all the rest.)
+    # Last, since hashing a function's code is slower than all the rest.
     return USERS if kind == OWN and frame.f_code in _runs_users else kind
 
 
 def place_of(innermost: FrameType | None, is_locked: bool = False, most: int = -1) -> Place:
     """The place of a thread with this innermost frame. `is_locked`: it owns a lock of mray, whatever code it runs.
 
-    At most `most` frames (-1: all) are examined in a thread in which mray does not dispatch, so that deep user code does not make
-    signals slow.
+    At most `most` frames (-1: all) are examined where mray does not dispatch, so that deep user code does not make signals slow.
     """
     if innermost is None:  # at the prompt of an interpreter
         return Place(True, False)
@@ -136,7 +132,6 @@ def _is_asleep(innermost: FrameType) -> bool:
 
 
 def _is_dispatching(innermost: FrameType) -> bool:
-    """Whether a function between this one and the user's next one dispatches."""
     inner, frame = innermost, innermost.f_back
     while frame is not None and counts_as(frame) != USERS:
         if frame.f_code in _dispatches and inner.f_code not in _precedes:
@@ -155,7 +150,7 @@ def _outermost_own(innermost: FrameType, is_locked: bool, most: int) -> FrameTyp
         if kind == USERS:
             break
         frame = frame.f_back
-    # The frame is user code, which mray may have called in the middle of something.
+    # User code, which mray may have called in the middle of something.
     while frame is not None and most:
         if kind_of(frame) == OWN:
             code = frame.f_code
@@ -190,16 +185,15 @@ def users_frame(frame: FrameType | None) -> FrameType | None:
 
 
 def frame_of(code: CodeType, frame: FrameType | None) -> FrameType | None:
-    """The first frame of this function from this one outwards."""
+    """The first frame of this code from this one outwards."""
     while frame is not None and frame.f_code is not code:
         frame = frame.f_back
     return frame
 
 
 def is_amidst(codes: Collection[CodeType], owner: object) -> bool:
-    """Whether the caller runs on behalf of user code, such as a finalizer, that interrupted one of these methods of `owner`.
-
-    `owner` is the method's ``self``, or its ``results``.
+    """Whether the caller runs on behalf of user code, such as a finalizer, that interrupted one of these methods of `owner` (the method's
+    ``self`` or ``results``).
     """
     frame = users_frame(sys._getframe(1))
     while frame is not None:
@@ -221,5 +215,5 @@ def looks_for_signals(frame: FrameType, offset: int) -> bool:
 
 
 def is_returning(frame: FrameType, offset: int) -> bool:
-    """Whether the byte code at this offset, the frame's last, returns a value; else an error propagates."""
+    """Whether the frame's last byte code, at this offset, returns a value; else an error propagates."""
     return _RETURNS[frame.f_code.co_code[offset]]

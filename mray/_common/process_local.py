@@ -1,8 +1,7 @@
-"""`ProcessLocal`: a value that exists once per process of a session, such as the groups that it is a member of.
+"""`ProcessLocal`: a value that exists once per process of a session. Any thread.
 
-In most engines that is a global variable. Where one process simulates several processes of a session (`mray._backends.local`), each has
-its own; the engine names the running one (`use`). Any thread. Memory, threads and descriptors belong to the kernel's process
-(`kernel_pid`), in every engine.
+A global variable in most engines; where one process simulates several (`mray._backends.local`), the engine names the running one
+(`use`). Memory, threads and descriptors belong to the kernel's process (`kernel_pid`).
 """
 
 from __future__ import annotations
@@ -20,22 +19,21 @@ _whose: Callable[[], Any] | None = None
 
 
 def use(whose: Callable[[], Any] | None) -> None:
-    """Make values belong to the object that `whose` returns (weakly referenced; None: to the process itself); None: undo."""
+    """Make values belong to the object that `whose` returns (weakly referenced; None: to the process); None: undo."""
     global _whose
     _whose = whose
 
 
 class ProcessLocal(Generic[T]):
-    """A value that is created on a process's first use."""
+    """A value created on a process's first use."""
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
-        #: The value of the process itself; empty or one item.
+        #: The process's own value; empty or one item.
         self._only: list[T] = []
         self._of: weakref.WeakKeyDictionary[Any, T] = weakref.WeakKeyDictionary()
 
     def get(self) -> T:
-        """The value of the running process."""
         owner = None if _whose is None else _whose()
         if owner is None:
             if not self._only:

@@ -1,7 +1,7 @@
 """Checks messages of other processes against the table in `mray._common.messages`.
 
-The node checks every message before it acts on it, since it stores what it accepts. Drivers and workers check a message after its
-handler has failed: that distinguishes a protocol error of the peer from a bug of this process (see `mray._ipc.connection`).
+The node checks every message first, since it stores what it accepts. Drivers and workers check a message after its handler has failed:
+that distinguishes a protocol error of the peer from a bug of this process (see `mray._ipc.connection`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from typing import Any
 from mray._common.messages import MESSAGES, VALUE, fits_form
 from mray._common.schema import Check, Maybe, check_of
 
-#: The index of the field `form` in messages with a value.
+#: Index of `form` in messages with a value.
 _FORM_AT = {code: [*declared.fields].index("form") for code, declared in MESSAGES.items() if declared.fields.keys() >= VALUE.keys()}
 
 
 def _prepared(fields: tuple[Any, ...]) -> tuple[int, list[Check]]:
-    """The least number of fields, and the checks of all."""
     least = sum(not isinstance(field, Maybe) for field in fields)
     return least, [check_of(field.schema if isinstance(field, Maybe) else field) for field in fields]
 
@@ -26,7 +25,7 @@ _CHECKS = {code: _prepared(tuple(declared.fields.values())) for code, declared i
 
 
 def misfit(message: Any) -> str:
-    """The fault in a message, as a text; "" if it is valid."""
+    """The fault in a message; "" if it is valid."""
     if message.__class__ is not tuple or not message:
         return "a message is a tuple"
     code = message[0]
@@ -47,5 +46,5 @@ def misfit(message: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    text = reprlib.repr(value)  # in a time that does not depend on the value
+    text = reprlib.repr(value)  # in bounded time
     return text if len(text) <= 80 else f"{text[:77]}..."

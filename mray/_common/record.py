@@ -1,9 +1,7 @@
-"""`Record`: like `typing.NamedTuple`, also for type checkers, but with classes that are a hundred times cheaper to create.
+"""`Record`: like `typing.NamedTuple`, also for type checkers, but its classes are a hundred times cheaper to create.
 
-A NamedTuple compiles its `__new__` and each annotation. The protocols of a session have a hundred such classes, which a driver, its node
-and its zygote all create before the first answer.
-
-Nothing is generated here, so field types are not evaluated; a repr shortens values, which may be pickles.
+A NamedTuple compiles its `__new__` and each annotation; driver, node and zygote create a hundred such classes before the first answer.
+Field types are not evaluated; a repr shortens values, which may be pickles.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ else:
     from reprlib import repr as shortened
 
     class _RecordType(type):
-        """The metaclass: fields are the annotations of the body, with its values as defaults."""
+        """Fields are the annotations of the body, with its values as defaults."""
 
         def __new__(cls, name, bases, body):
             made = super().__new__(cls, name, bases, {"__slots__": (), **body})
@@ -30,7 +28,7 @@ else:
             return made
 
     class Record(tuple, metaclass=_RecordType):
-        """A tuple whose items have names. Raises TypeError for a wrong number of values."""
+        """A tuple with named items. Raises TypeError for a wrong number of values."""
 
         def __new__(cls, *values, **named):
             fields = cls._fields

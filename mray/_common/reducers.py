@@ -1,11 +1,11 @@
-"""The pickler of everything that the process pickles: values, functions, classes, and what users pickle by `mray.cloudpickle`.
+"""The pickler of everything that the process pickles: values, functions, classes, and user pickles by `mray.cloudpickle`. Any thread.
 
-Any process, any thread. It is the C pickler with cloudpickle's rules: a function or class that its module has under its name is pickled
-by that name, every other (of ``__main__``, local, of a module given to `register_pickle_by_value`) by value. The pickler decides on each
-object when it reaches it, and asks for its state once: no value is pickled again by other rules.
+It is the C pickler with cloudpickle's rules: a function or class that its module has under its name is pickled by that name, every other
+(of ``__main__``, local, of a module given to `register_pickle_by_value`) by value. It decides on each object when it reaches it, and
+asks for its state once.
 
-In addition there are the users' own reducers (`reducers`), and one for instances whose ``__getattr__`` depends on state that is not
-restored yet when pickle looks for a ``__setstate__`` (`set_state`).
+In addition there are the users' own `reducers`, and `set_state` for instances whose ``__getattr__`` depends on state that is not
+restored yet when pickle looks for a ``__setstate__``.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 
 Serializer = Callable[[Any], Any]
 
-#: Class to what the pickler calls for an instance of it.
 reducers: dict[type, Serializer] = {}
-#: Those given as a pair: serializer and deserializer.
+#: Serializer and deserializer.
 _pairs: dict[type, tuple[Serializer, Serializer]] = {}
 _pickler: type[Pickler] | None = None
 #: cloudpickle 3.1.3 writes this as the file name of a code object.
@@ -46,13 +45,12 @@ def register_reducer(cls: type, reducer: Serializer) -> None:
 
 
 def deregister_serializer(cls: type) -> None:
-    """Undo `register_serializer` or `register_reducer`; ignored when there is nothing to undo."""
+    """Undo `register_serializer` or `register_reducer`; idempotent."""
     _pairs.pop(cls, None)
     reducers.pop(cls, None)
 
 
 def registered_serializers() -> dict[type, tuple[Serializer, Serializer]]:
-    """Class to its serializer and deserializer."""
     return dict(_pairs)
 
 
@@ -68,8 +66,7 @@ def cloud_pickler() -> type[Pickler]:
     return _pickler
 
 
-#: Types whose instances need no inspection: the pickler's table and their own methods say how they are pickled. Only types that modules
-#: have under their names, since others would be kept alive.
+#: Types whose instances need no inspection. Only types that modules have under their names, since others would be kept alive.
 _ordinary: set[type] = set()
 _MOST_ORDINARY = 4096
 
@@ -88,8 +85,6 @@ def _make_pickler() -> type[Pickler]:
     modules = sys.modules
 
     class CloudPickler(cloudpickle.Pickler):  # type: ignore[misc]
-        """cloudpickle's pickler, with mray's reducers and the users' own."""
-
         __module__ = "mray.cloudpickle"
         #: Programs know the table by either name.
         dispatch_table = dispatch = table
@@ -125,19 +120,19 @@ def _make_pickler() -> type[Pickler]:
     return CloudPickler
 
 
-#: Names of the user's script as a module, which is another module in other processes.
+#: Names of the user's script, which is another module in other processes.
 _SCRIPTS = ("__main__", "__mp_main__")
 
 
 def _shows_its_class(kind: type) -> bool:
-    """Whether ``__class__`` of the instances of a type is that type: a proxy may have another's."""
+    """Whether ``__class__`` of instances is their type: a proxy may have another's."""
     if type(kind.__getattribute__) is not WrapperDescriptorType:
-        return False  # it is a function
+        return False  # a function
     return next(base for base in kind.__mro__ if "__class__" in base.__dict__) is object
 
 
 def _answers_for_others(kind: type) -> bool:
-    """Whether pickle's own rules would call a type's ``__getattr__`` when they restore an instance's state."""
+    """Whether pickle's own rules would call ``__getattr__`` when they restore an instance's state."""
     has: set[str] = set()
     has.update(*(base.__dict__ for base in kind.__mro__[:-1]))
     return "__getattr__" in has and has.isdisjoint(("__setstate__", "__reduce__", "__reduce_ex__"))
@@ -156,7 +151,7 @@ def _reduce_with_setter(value: Any) -> Any:
 
 
 def set_state(value: Any, state: Any) -> None:
-    """Restore the state of an instance as pickle does without a ``__setstate__``, bypassing ``__getattr__`` and ``__setattr__``."""
+    """Restore state as pickle does without a ``__setstate__``, bypassing ``__getattr__`` and ``__setattr__``."""
     fields, slots = state if type(state) is tuple else (state, None)
     if fields:
         object.__getattribute__(value, "__dict__").update(
@@ -172,10 +167,9 @@ def _reduce_cached_property(value: cached_property[Any]) -> Any:
 
 
 def _code_reducer(reduce: Serializer) -> Serializer:
-    """cloudpickle's reducer of code, with the name of the code's file.
+    """cloudpickle's reducer of code, with the name of the code's file, which it omits from 3.1.3 on.
 
-    From 3.1.3 on cloudpickle omits the name, so that equal functions have equal pickles wherever they are defined. Without it
-    tracebacks, debuggers and coverage do not find the lines of a function that was sent to a worker.
+    Without it tracebacks, debuggers and coverage do not find the lines of a function that was sent to a worker.
     """
 
     def reduce_with_name(code: CodeType) -> Any:
@@ -187,7 +181,6 @@ def _code_reducer(reduce: Serializer) -> Serializer:
 
 
 def cloud_dumps(value: Any, protocol: int | None = None, buffer_callback: Callable[[Any], Any] | None = None) -> bytes:
-    """As ``cloudpickle.dumps``, with `reducers`."""
     stream = io.BytesIO()
     cloud_pickler()(stream, protocol=protocol, buffer_callback=buffer_callback).dump(value)
     return stream.getvalue()

@@ -1,7 +1,7 @@
 """Schemas of message fields.
 
 A schema is a type; `ANY`; a tuple of schemas of which one must fit; a list with the schema of its items; a dict with one entry, the
-schemas of its keys and values; or a check, as created by `row` and `keyed`.
+schemas of its keys and values; or a check.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ ANY: Any = object
 
 
 class Maybe(Record):
-    """A last field that the sender may leave out."""
+    """A last field that the sender may omit."""
 
     schema: Any
 
 
 def check_of(schema: Any) -> Check:
-    """The function that tests whether a value fits a schema."""
     if schema is ANY:
         return lambda _value: True
     if schema is float:
@@ -45,7 +44,7 @@ def check_of(schema: Any) -> Check:
 
 
 def row(*schemas: Any) -> Check:
-    """A tuple or a list with one item for each schema."""
+    """A tuple or list with one item per schema."""
     checks = [check_of(schema) for schema in schemas]
 
     def check(value: Any) -> bool:
@@ -57,7 +56,7 @@ def row(*schemas: Any) -> Check:
 
 
 def keyed(needed: dict[str, Any], others: dict[str, Any]) -> Check:
-    """A dict with all of the needed keys, and no key that neither argument names."""
+    """A dict with all `needed` keys, and no key that neither argument names."""
     checks = {name: check_of(schema) for name, schema in {**needed, **others}.items()}
     return lambda value: (
         value.__class__ is dict

@@ -1,7 +1,7 @@
 """The part that keeps a value from being pickled, and the path to it.
 
-Pure; any process. `find_unpicklable` walks down from a value that fails to the parts that fail: items of containers, attributes, globals
-and closures of functions, members of classes.
+The walk descends from a value that fails to the parts that fail: items of containers, attributes, globals and closures of functions,
+members of classes.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 
 from mray._common.reducers import cloud_dumps
 
-#: The depth of the walk; the number of findings after which it ends.
+#: Depth of the walk; findings after which it ends.
 _DEPTH = 8
 _ENOUGH = 5
 
 
 @dataclass(frozen=True, eq=False)
 class FailTuple:
-    """Something that cannot be pickled: `obj`, its `name`, its container (`parent`), the `path` from the top, and why."""
+    """An object that cannot be pickled: its container (`parent`), the `path` from the top, and why."""
 
     obj: Any
     name: str
@@ -35,7 +35,7 @@ class FailTuple:
 
 
 def shorten(value: Any, length: int = 200) -> str:
-    """A short repr that never raises."""
+    """Never raises."""
     try:
         text = repr(value)
     except Exception:
@@ -55,7 +55,7 @@ def why_not(value: Any) -> str | None:
 
 
 def find_unpicklable(value: Any, name: str = "") -> list[FailTuple]:
-    """The innermost parts of a value that cannot be pickled, at most a few; [] when the value can be."""
+    """The innermost parts of a value that cannot be pickled, at most a few."""
     reason = why_not(value)
     if reason is None:
         return []
@@ -87,7 +87,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _parts(value: Any) -> Iterator[tuple[str, str, Any]]:
-    """(step of the path, name, part) of each part of a value."""
+    """(step of the path, name, part)"""
     if isinstance(value, dict):
         for key, part in list(value.items()):
             yield f"[{shorten(key, 40)}]", shorten(key, 40), part
@@ -129,7 +129,7 @@ def _fields_of(value: Any) -> Iterator[tuple[str, str, Any]]:
 
 
 def _refuses(value: Any) -> bool:
-    """Whether the class itself refuses to be pickled, whatever its instances contain."""
+    """Whether the class refuses to be pickled, whatever its instances contain."""
     reduce: Any = type(value).__reduce__
     if reduce is object.__reduce__:
         return False
@@ -155,7 +155,7 @@ def _parts_of_function(function: types.FunctionType) -> Iterator[tuple[str, str,
 
 
 def blame(value: Any, error: BaseException, name: str, whose: str, remedy: str) -> str:
-    """The innermost part of a value that cannot be pickled, in one line: ```x['a']` of f, a `_thread.lock`, cannot be pickled: remedy``.
+    """The innermost part that cannot be pickled, in one line: ```x['a']` of f, a `_thread.lock`, cannot be pickled: remedy``.
 
     `name` is that of the value, `whose` follows the part.
     """
@@ -168,7 +168,6 @@ def blame(value: Any, error: BaseException, name: str, whose: str, remedy: str) 
 
 
 def explain(value: Any, error: BaseException | None = None, name: str = "") -> str:
-    """A report on why a value cannot be pickled, for error texts."""
     found = find_unpicklable(value, name)
     line = "=" * min(len(shorten(value)) + len("Checking Serializability of "), 100)
     lines = [line, f"Checking Serializability of {shorten(value)}", line]

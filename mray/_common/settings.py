@@ -1,8 +1,7 @@
-"""Every environment variable that changes what mray does, declared once.
+"""Every environment variable that changes what mray does, declared once. No other module reads ``os.environ`` for a setting.
 
-Any process. Variables are read when needed, never cached, so that a program (or a test) may set one at any time before the session it
-concerns. Where Ray has a variable for the same thing, its name works too; mray's wins when both are set. No other module reads
-``os.environ`` for a setting.
+Variables are read when needed, never cached, so that a program may set one at any time before the session it concerns. mray's name wins
+over Ray's.
 """
 
 from __future__ import annotations
@@ -48,21 +47,21 @@ class NullDevices(Record):
     gpus: int
     #: Bytes of each.
     memory: int = 1 << 30
-    #: Whether they have access to each other's memory.
+    #: Access to each other's memory.
     peer: bool = True
-    #: The number of consecutive GPUs with NVLink between them; 0: no topology.
+    #: Consecutive GPUs with NVLink between them; 0: no topology.
     island: int = 0
-    #: Whether copies between two of them bring wrong contents, as over a misconfigured PCI bus.
+    #: Copies between two of them bring wrong contents, as over a misconfigured PCI bus.
     garbled: bool = False
-    #: Seconds by which each piece of work on them is delayed.
+    #: Seconds by which each piece of work is delayed.
     late: float = 0.0
     #: Separates the memory of processes with different scopes.
     scope: str = ""
-    #: Whether this process opens memory of others, its streams set and await host words, and it exports memory.
+    #: This process opens memory of others, its streams set and await host words, and it exports memory.
     ipc: bool = True
     words: bool = True
     exports: bool = True
-    #: Whether calls that may wait for the device do so: opening and closing, freeing, and the first launch of each kernel.
+    #: Calls that may wait for the device do so: opening and closing, freeing, the first launch of each kernel.
     waits: bool = False
 
 
@@ -95,17 +94,15 @@ def _null_devices(text: str) -> NullDevices | None:
 
 
 class Setting(Record, Generic[_Value]):
-    """One variable. `get()` reads it."""
-
     name: str
     parse: Callable[[str], _Value]
     default: _Value
     doc: str
-    #: Ray's name for it, "" if Ray has none.
+    #: "" if Ray has none.
     ray: str = ""
 
     def get(self) -> _Value:
-        """The value now. Raises ValueError that names the variable when its text is invalid."""
+        """Raises ValueError that names the variable when its text is invalid."""
         for name in (self.name, self.ray):
             text = os.environ.get(name) if name else None
             if text is None:
@@ -121,12 +118,11 @@ class Setting(Record, Generic[_Value]):
 
     @property
     def kind(self) -> str:
-        """The type of value, in a word."""
         words = {_flag: "flag", _names: "names", _object: "JSON object", int: "int", float: "float", str: "text"}
         return words.get(self.parse, "text")
 
 
-#: How a session uses NVIDIA's MPS.
+#: Modes of NVIDIA's MPS.
 MPS_WORDS = ("off", "on", "auto")
 
 
@@ -136,7 +132,6 @@ def _mps(text: str) -> str:
     return text
 
 
-#: All settings, by name.
 ALL: dict[str, Setting[Any]] = {}
 
 
@@ -187,7 +182,7 @@ RUNTIME_ENV_HOOK = _declare(
     "RAY_RUNTIME_ENV_HOOK",
 )
 PRELOAD = _declare("MRAY_PRELOAD", _names, _no_names, "Modules that every worker starts with, beside `init(preload=...)`; or `auto`.")
-#: In the place of a module: those that workers of the program's previous session imported.
+#: In place of a module: those that workers of the program's previous session imported.
 AUTO = "auto"
 NAMESPACE = _declare("MRAY_NAMESPACE", str, _no_path, "Namespace of named actors when `init` is given none.", "RAY_JOB_NAMESPACE")
 ENABLE_AUTO_CONNECT = _declare(
@@ -533,17 +528,17 @@ def has_peer_access() -> bool:
 
 
 def of_library(name: str) -> str | None:
-    """A variable of a library that mray uses, such as NCCL or one of Ray's, and no setting of mray."""
+    """A variable of a library that mray uses, and no setting of mray."""
     return os.environ.get(name)
 
 
 def propose_to_library(name: str, value: str) -> None:
-    """Set the variable of a library that has not been used yet, unless the user has set it."""
+    """Set the variable of an unused library unless the user has set it."""
     os.environ.setdefault(name, value)
 
 
 def named_address() -> str | None:
-    """The address of the session that the environment names; None for none or one of Ray's."""
+    """The session that the environment names; None for none or one of Ray's."""
     address = ADDRESS.get()
     return None if address in (None, "", "auto", "local") or address.startswith("ray:") else address
 
@@ -555,7 +550,7 @@ def join_everywhere(address: str) -> None:
 
 
 def preloaded_everywhere() -> tuple[str, ...]:
-    """The modules that every worker of every session starts with."""
+    """Modules that every worker of every session starts with."""
     return tuple(name for name in PRELOAD.get() if name != AUTO)
 
 

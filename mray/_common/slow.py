@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from mray._common.clock import monotonic
 from mray._common.log import logger
 
-#: The original: the engine in one process replaces it, and nothing is slow there.
+#: The original: the local engine replaces it, and nothing is slow there.
 _start = threading.Thread.start
 
 #: Seconds before the first line, and between further lines.
@@ -18,7 +18,7 @@ LONG, AGAIN = 5.0, 30.0
 
 @contextmanager
 def told_when_slow(what: str, long: float = LONG, again: float = AGAIN) -> Iterator[None]:
-    """Context manager: log when the operation takes longer than `long` seconds, repeatedly, and when it is over."""
+    """Log when the operation takes longer than `long` seconds, repeatedly, and when it is over."""
     if threading.Thread.start is not _start:
         yield
         return

@@ -1,4 +1,4 @@
-"""The directory of spilled objects, from Ray's many ways to name it. In the driver, at `init`."""
+"""The directory of spilled objects. In the driver, at `init`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from mray._common.kept import os
 def spill_directory(given: str | None, system_config: Mapping[str, Any] | None) -> str | None:
     """The directory that the user names, as an absolute path; None: the session's own.
 
-    In this order: the argument of `init`, ``_system_config`` and the variable for a directory, then those for a configuration,
-    ``{"type": "filesystem", "params": {"directory_path": path}}`` or the same as JSON. Raises ValueError for an invalid configuration,
-    TypeError for an invalid path.
+    In this order: the argument, ``_system_config`` and the variable for a directory, then those for a configuration, ``{"type":
+    "filesystem", "params": {"directory_path": path}}`` or the same as JSON. Raises ValueError for an invalid configuration, TypeError
+    for an invalid path.
     """
     config = system_config or {}
     path = given or config.get("object_spilling_directory") or settings.OBJECT_SPILLING_DIRECTORY.get()
@@ -40,12 +40,11 @@ def _path_of(config: Any) -> Any:
         raise ValueError(f"object_spilling_config must be of type 'filesystem', got {config!r}")
     path = (config.get("params") or {}).get("directory_path")
     if isinstance(path, (list, tuple)) and path:
-        path = path[0]  # Ray takes turns among several; one of them does as well
+        path = path[0]  # Ray alternates between several
     if not path:
         raise ValueError(f"object_spilling_config names no directory_path: {config!r}")
     return path
 
 
 def is_spilling(system_config: Mapping[str, Any] | None) -> bool:
-    """Whether objects go to disk at all."""
     return bool((system_config or {}).get("automatic_object_spilling_enabled", settings.AUTOMATIC_OBJECT_SPILLING.get()))

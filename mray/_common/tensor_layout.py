@@ -26,7 +26,7 @@ def has_memory(tensor: Any) -> bool:
         count = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     unit = tensor.element_size()
     before = tensor.storage_offset() * unit
-    # (A storage of zeros without memory has a size.)
+    # A storage of zeros without memory has a size.
     return bool(before + count * unit <= tensor.untyped_storage().nbytes()) and bool(tensor.data_ptr() != before)
 
 
@@ -38,7 +38,7 @@ def lies_dense(tensor: Any) -> bool:
 
 
 def dense(tensor: Any) -> tuple[Any, tuple[int, ...] | None]:
-    """The same elements without gaps, and their strides unless they are in C order. Copies only if there are gaps or overlaps."""
+    """The same elements without gaps, and their strides unless in C order. Copies only if there are gaps or overlaps."""
     if tensor.is_conj():
         tensor = tensor.resolve_conj()
     if tensor.is_neg():
@@ -50,7 +50,7 @@ def dense(tensor: Any) -> tuple[Any, tuple[int, ...] | None]:
 
 
 def is_dense(shape: Sequence[int], strides: Sequence[int], unit: int = 1) -> bool:
-    """Whether the elements of a tensor have no gaps and overlaps, in any order. `unit`: the stride from one to the next."""
+    """Whether the elements have no gaps and overlaps, in any order. `unit`: the stride from one to the next."""
     for stride, size in sorted(zip(strides, shape, strict=True)):
         if size != 1:
             if stride != unit:

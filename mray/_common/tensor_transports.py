@@ -1,7 +1,6 @@
-"""The tensor transports that ``@mray.method(tensor_transport=...)`` may name, and what each of them carries.
+"""The tensor transports that ``@mray.method(tensor_transport=...)`` may name, and the devices that each admits.
 
-Pure except for the registry of a program's own transports; any process. The names are Ray's, upper case inside.
-`mray._gpu.tensor_transport` decides how the tensors travel; on one host the names differ only in the devices that they admit.
+The names are Ray's, upper case inside. `mray._gpu.tensor_transport` decides how the tensors travel.
 """
 
 from __future__ import annotations
@@ -10,21 +9,18 @@ from typing import Any
 
 from mray._common.record import Record
 
-#: Ray's name for the default: the value with its tensors is written to shared memory when the method returns.
+#: The default: shared memory, when the method returns.
 OBJECT_STORE = "OBJECT_STORE"
 
 
 class TensorTransport(Record):
-    """One of them."""
-
     name: str
-    #: Types of torch devices whose tensors it carries.
+    #: Torch device types.
     devices: tuple[str, ...]
     #: Whether a receiver needs no common group with the holder. `get` is refused otherwise, as on Ray.
     one_sided: bool
-    #: Whether device tensors stay in device memory.
     on_device: bool = False
-    #: A program's own transport: its class of `TensorTransportManager`, and the type of what it carries.
+    #: A program's own `TensorTransportManager`, and the type of what it carries.
     custom: type[Any] | None = None
     data_type: type[Any] | None = None
 
@@ -43,7 +39,7 @@ NO_NIXL = "NIXL moves tensors between hosts, and mray runs on one. Write 'cuda_i
 
 
 def tensor_transport(name: str) -> TensorTransport | None:
-    """The transport of this name, in any case; None for the default. Raises ValueError when there is none."""
+    """Any case; None for the default. Raises ValueError for an unknown name."""
     upper = name.upper()
     if upper == OBJECT_STORE:
         return None
@@ -55,7 +51,7 @@ def tensor_transport(name: str) -> TensorTransport | None:
 
 
 def check_tensor_transport(_option: str, name: Any) -> str | None:
-    """For `mray._common.options`: what is wrong with a value of the option."""
+    """The error in a value of the option, or None."""
     if name is None:
         return None
     try:
@@ -66,7 +62,7 @@ def check_tensor_transport(_option: str, name: Any) -> str | None:
 
 
 def add_tensor_transport(transport: TensorTransport) -> None:
-    """Add a program's own. Raises ValueError if the name is taken."""
+    """Raises ValueError if the name is taken."""
     if transport.name in _transports or transport.name == OBJECT_STORE:
         raise ValueError(f"Transport {transport.name} already registered.")
     _transports[transport.name] = transport

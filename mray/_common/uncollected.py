@@ -2,10 +2,10 @@
 
 Until Python 3.11 the collector runs wherever an object is created; from 3.12 on only between byte codes. A finalizer that it runs lets
 other threads run, in the middle of an otherwise atomic step: 3.11 creates the object of a frame on demand, the frame has ended by then,
-and its object shows reused memory (a crash, or a dict for a frame). So code that walks the frames of another thread does it within
-``with uncollected:``.
+and its object shows reused memory (a crash, or a dict for a frame). So code walks the frames of another thread within ``with
+uncollected:``.
 
-Any thread, finalizers too; nested and concurrent use is safe. A forked child is not affected.
+Any thread, finalizers too; nested and concurrent use is safe.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mray._common.kept import os
 
 
 class Uncollected:
-    """Sets the collector's first threshold to 0 meanwhile. (It is not switched off: locks of mray do that, and others.)"""
+    """Sets the collector's first threshold to 0; `gc.disable` belongs to mray's locks and others."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -43,7 +43,7 @@ class Uncollected:
                 self._restore()
 
     def _restore(self) -> None:
-        if not gc.get_threshold()[0]:  # else the program has set it meanwhile
+        if not gc.get_threshold()[0]:  # else the program has set it
             gc.set_threshold(self._usual)
 
     def _after_fork(self) -> None:

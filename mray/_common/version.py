@@ -6,12 +6,11 @@ import sys
 
 __version__ = "0.1.0"
 
-#: The Ray whose API this is: the version of the module ``ray`` for programs that ask.
+#: The Ray whose API this is.
 RAY_VERSION = "2.60.0"
-#: The commit of that release.
 RAY_COMMIT = "b7f4259e944bf6959f721b106adc366ddfa0c356"
 
 
 def versions() -> list[str]:
-    """The versions of this process's Python and mray, which are the same in all processes of a session."""
+    """Versions of Python and mray, which all processes of a session share."""
     return [".".join(map(str, sys.version_info[:2])), __version__]

@@ -1,8 +1,8 @@
 """The owner of the code that a frame runs: mray, a library or the user; for signals (`places`), stacks and tracebacks (`own_frames`).
 
-Pure. The file decides, since no program renames it; for code without a file (``exec``, generated methods) the module of its globals
-does. A library (Python's own, or a package that mray calls) works for its caller, so the frame outside it decides. The command line, the
-examples and the pytest plugin count as user programs.
+The file decides, since no program renames it; for code without a file (``exec``, generated methods) the module of its globals does. A
+library works for its caller, so the frame outside it decides. The command line, the examples and the pytest plugin count as user
+programs.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ _INSTALLED = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.s
 _FROZEN = "<frozen "
 
 _PROGRAMS = ("mray.cli.", "mray.examples.", "mray.pytest_plugin.", "mray.__main__.")
-#: Packages that mray calls.
 _CALLED = frozenset({"cloudpickle", "numpy", "posix_ipc", "torch", "cupy"})
 _LIBRARIES = _CALLED | sys.stdlib_module_names
-#: The prefix of the module of methods that `collections` generates.
+#: The module prefix of methods that `collections` generates.
 _GENERATED = "namedtuple_"
 
 #: Owners by file; read directly by callers that examine many frames.
@@ -33,13 +32,12 @@ _MOST_KNOWN = 10_000
 
 
 def kind_of(frame: FrameType) -> str:
-    """The owner of the code that a frame runs."""
     kind = known.get(frame.f_code.co_filename)
     return _kind_of_frame(frame) if kind is None else kind
 
 
 def kind_of_file(filename: str) -> str:
-    """The owner of a file's code, by its name in a stack, which py-spy prints without the directory that the package lies in."""
+    """The owner of a file's code; py-spy prints the name without the directory that the package lies in."""
     if filename.startswith(_PACKAGE):
         return _kind_of_module(_module("mray/" + filename.removeprefix(_PACKAGE)))
     for each in _INSTALLED:
@@ -58,7 +56,7 @@ def _kind_of_frame(frame: FrameType) -> str:
         return kind
     by_file = kind_of_file(filename)
     if by_file == USERS and kind == LIBRARY and name.partition(".")[0] in _CALLED:
-        by_file = LIBRARY  # not installed, but run from its developer's checkout
+        by_file = LIBRARY  # run from its developer's checkout
     if len(known) > _MOST_KNOWN:
         known.clear()
     known[filename] = by_file
