@@ -56,6 +56,29 @@ def test_the_limit_counts_calls_that_wait_for_the_actor_to_begin(ray_session: An
     assert ray.get(actor.method.remote(), timeout=60) == 1
 
 
+def test_the_limit_goes_with_a_handle_that_is_passed_on(ray_session: Any) -> None:
+    ray = ray_session
+
+    @ray.remote(max_pending_calls=2)
+    class Actor:
+        def wait(self) -> None:
+            time.sleep(60)
+
+    @ray.remote
+    def flood(actor: Any) -> int:
+        refs = []
+        for _ in range(9):
+            try:
+                refs.append(actor.wait.remote())
+            except ray.exceptions.PendingCallsLimitExceeded:
+                break
+        return len(refs)
+
+    actor = Actor.remote()
+    assert ray.get(flood.remote(actor), timeout=60) == 2
+    ray.kill(actor)
+
+
 def test_a_call_overtakes_one_that_waits_for_its_arguments_only_where_that_is_allowed(ray_session: Any) -> None:
     ray = ray_session
 
