@@ -5,7 +5,7 @@
     driver: session, client ──▶ node: node, supervisor, (scheduler) ──▶ zygote ──▶ worker: worker, executor, client
         └────────────── calls, straight to the worker ───────────────────────────────▶ ┘
 
-Eight rooms, each with a page of its own; imports go down only:
+Eight rooms; imports go down only:
 
 ::
 
@@ -16,9 +16,9 @@ Eight rooms, each with a page of its own; imports go down only:
     connections                                messages to the node and to peers, and how connections end
     processes                                  starting and supervising mray's own interpreters
 
-Rejected: one kind of session that every program joins, as on Ray. Most programs want to be alone with their machine, and to leave
-nothing; a private session needs no name, no start and no stop, and its workers are ready before its driver has joined.
+Rejected: one kind of session that every program joins, as on Ray. A private session needs no name, no start and no stop, and its workers
+are ready before its driver has joined.
 
 Rejected: workers as direct children of the node, by a double fork. It costs a second fork per worker, and the kernel's lifeline
-(`mray._ipc.process`) already ties a worker to the node whatever its parent is.
+(`mray._ipc.process`) already ties a worker to the node.
 """

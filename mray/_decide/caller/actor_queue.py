@@ -6,7 +6,7 @@
                                      │          │            │
                                      └──────────┴────────────┴──▶ dead
 
-The node reports every state but the first two. It may repeat a state or skip states in between.
+The node reports every state but the first two; it may repeat or skip states.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from mray._common.causes import Cause
     from mray._decide.caller.call_records import Link
 
-#: The node was not asked; the node was asked and has not answered. It reports the other states.
+#: The node was not asked; it has not answered.
 UNKNOWN, ASKED = "unknown", "asked"
-#: The states that may follow each state.
 _NEXT = {
     UNKNOWN: {PENDING, ALIVE, RESTARTING, DEAD},
     ASKED: {PENDING, ALIVE, RESTARTING, DEAD},
@@ -37,35 +36,33 @@ _NEXT = {
 
 
 class ActorQueue(Generic[AnyCall]):
-    """The state of an actor as one process knows it, with the unanswered calls of that process.
+    """The state of an actor as one process knows it, with its unanswered calls.
 
     Invariant: an unanswered call is in `queue`, in `aside`, or in ``link.calls``. While the link is open, `queue` has only calls that
     wait for arguments, calls that rest, and calls made after one of these. While the actor restarts, which may take forever, no ready
     call is queued unless it may go to the next process or was made before the actor's first process existed.
 
-    A retried call rests first. A call lost with its process keeps its position, and later calls wait behind it. A call whose method
-    raised rests in `aside`, and others overtake it.
+    A call lost with its process rests in its position, and later calls wait behind it. A call whose method raised rests in `aside`, and
+    others overtake it.
     """
 
     def __init__(self, actor_id: bytes) -> None:
         self.state = UNKNOWN
-        #: The actor's process, as the node reported it; "" before that.
+        #: As the node reported it; "" before that.
         self.process = ""
         self.incarnation = -1
         self.cause: Cause | None = None
-        #: The open connection to that process, a `Link`, or None.
         self.link: Any = None
         self.queue: deque[AnyCall] = deque()
-        #: Calls of `queue` that rest.
+        #: Of `queue`.
         self.resting: set[AnyCall] = set()
-        #: Calls outside of the order that rest: before they are sent again, or, unsent, before they fail because the actor restarts. The
-        #: rest limits the rate at which a caller that retries in a loop learns of the restart.
+        #: Calls outside of the order that rest: before they are sent again, or, unsent, before they fail because the actor restarts, which
+        #: limits the rate at which a caller that retries in a loop learns of the restart.
         self.aside: dict[AnyCall, None] = {}
-        #: Seconds that a call rests; 0: no call rests.
+        #: Seconds; 0: no call rests.
         self.rest = 0.0
-        #: The limit of unanswered calls; 0: no limit.
+        #: Of unanswered calls; 0: no limit.
         self.most_pending = 0
-        #: Whether a call may overtake one that waits for arguments.
         self.unordered = False
         self.event_log = EventLog("the calls to actor", actor_id)
 
@@ -75,17 +72,14 @@ class ActorQueue(Generic[AnyCall]):
         return self.link is not None and not self.link.closed and (not self.queue or self.unordered)
 
     def is_full(self) -> bool:
-        """Whether the limit of unanswered calls is reached."""
         sent = 0 if self.link is None else len(self.link.calls)
         return 0 < self.most_pending <= sent + len(self.queue) + len(self.aside)
 
     def rests(self, call: AnyCall) -> bool:
-        """Whether a call rests before it is retried."""
         return call in self.resting or (call in self.aside and call.was_sent)
 
     # ------------------------------------------------------------------------------------ events of this process
     def submitted(self, call: AnyCall) -> do.Instructions:
-        """A call was made."""
         if call.waiting == 0 and self.flows():
             return [do.Send(call)]
         if self.state == DEAD:
@@ -98,21 +92,19 @@ class ActorQueue(Generic[AnyCall]):
         return self.watched()
 
     def watched(self) -> do.Instructions:
-        """A subscriber wants the actor's state and each change."""
         if self.state != UNKNOWN:
             return []
         self._enter(ASKED)
         return [do.Subscribe()]
 
     def arguments_came(self, call: AnyCall) -> do.Instructions:
-        """All arguments of a queued call have arrived."""
         if self.state == RESTARTING and goes_once(call):
             self.queue.remove(call)
             return self._refuse(call)
         return self._flush()
 
     def rested(self, calls: Sequence[AnyCall]) -> do.Instructions:
-        """These calls have rested; some may have ended meanwhile."""
+        """Some calls may have ended meanwhile."""
         out: do.Instructions = []
         for call in calls:
             self.resting.discard(call)
@@ -130,7 +122,7 @@ class ActorQueue(Generic[AnyCall]):
         return out + self._flush()
 
     def cancelled(self, call: AnyCall) -> do.Instructions | None:
-        """A call was cancelled. Returns None if it is not queued; else instructions for the calls that waited behind it."""
+        """Return None for a call that is not queued; else instructions for the calls that waited behind it."""
         self.resting.discard(call)
         if call in self.aside:
             del self.aside[call]
@@ -142,7 +134,7 @@ class ActorQueue(Generic[AnyCall]):
         return self._flush()
 
     def attempt_failed(self, call: AnyCall) -> do.Instructions:
-        """The method raised an error that the caller asked to retry."""
+        """The method raised an error that is to be retried."""
         if call.retries == CANCELLED:
             return [do.Cancel(call)]
         call.use_retry()
@@ -157,7 +149,7 @@ class ActorQueue(Generic[AnyCall]):
 
     # ------------------------------------------------------------------------------------ events of the actor's process
     def reported(self, state: str, process: str, incarnation: int, cause: Cause | None) -> do.Instructions:
-        """The node has reported the actor's state. The link of a process that ended was read to its end before."""
+        """The link of a process that ended was read to its end before."""
         if self.state == DEAD:
             return []  # the node is lost; earlier messages are still read
         if state not in _NEXT[self.state]:
@@ -174,12 +166,12 @@ class ActorQueue(Generic[AnyCall]):
         return [*out, do.Announce()]
 
     def connected(self, link: Link | None) -> do.Instructions:
-        """The client has connected to the actor's process; None: the process has ended, and the node will report it."""
+        """None: the process has ended, and the node will report it."""
         self.link = link
         return self._flush()
 
     def unreachable(self, error: BaseException) -> do.Instructions:
-        """The client could not connect; the next call tries again."""
+        """The next call tries again."""
         self.event_log.note("unreachable", repr(error))
         self.link = None
         return self._fail_queue(error)
@@ -187,7 +179,7 @@ class ActorQueue(Generic[AnyCall]):
     def broke(self, error: BaseException) -> do.Instructions:
         """The link broke although the actor lives, and the calls sent over it have failed.
 
-        Queued calls were to follow those, so they fail as well. The next call connects again.
+        Queued calls were to follow those, so they fail too. The next call connects again.
         """
         return self.unreachable(error)
 
@@ -233,7 +225,6 @@ class ActorQueue(Generic[AnyCall]):
         return [do.Fail(call, error) for call in queue]
 
     def _moved(self, process: str, incarnation: int) -> do.Instructions:
-        """The actor runs in this process."""
         if incarnation == self.incarnation and self.link is not None and not self.link.closed:
             return []
         # A link to an earlier process means that the actor was restarted in between.
@@ -243,7 +234,7 @@ class ActorQueue(Generic[AnyCall]):
         return [*out, *self._fail_refused(), do.Connect(process)]
 
     def _ended(self, before: str) -> do.Instructions:
-        """The actor's process has ended, and with it the link. (The process may stay while others hold objects that it owns.)"""
+        """The link ends with the process, which may stay while others hold objects that it owns."""
         lost = self._cut_off()
         if self.state == RESTARTING:
             return self._sort_out(lost, before)
@@ -254,7 +245,6 @@ class ActorQueue(Generic[AnyCall]):
         return out + [do.FailDead(call, self.process if call.was_sent else "") for call in aside]
 
     def _cut_off(self) -> list[AnyCall]:
-        """Drop the link and return its unanswered calls."""
         if self.link is None:
             return []
         lost = list(self.link.calls.values())
@@ -265,16 +255,14 @@ class ActorQueue(Generic[AnyCall]):
     def _sort_out(self, lost: list[AnyCall], before: str) -> do.Instructions:
         """Requeue in order the calls that may be retried, and fail the others: the actor restarts.
 
-        Calls made before the actor's first process existed wait for any process. Other queued calls were meant for the process that
-        died.
+        Calls made before the actor's first process existed wait for any process; others were meant for the process that died.
         """
         out: do.Instructions = []
         if before in (ASKED, ALIVE):
             out += (do.FailUnavailable(call, "") for call in self.queue if goes_once(call) and not call.was_sent)
             self.queue = deque(call for call in self.queue if not goes_once(call) or call.was_sent)
         elif before == RESTARTING and self.process:
-            # The next process died before it was ready. That counts as an attempt of its retried calls, since an actor may restart
-            # endlessly.
+            # The next process died before it was ready: an attempt of its retried calls, since an actor may restart endlessly.
             out += (do.FailUnavailable(call, "") for call in self.queue if call.was_sent and not call.retries)
             self.queue = deque(call for call in self.queue if not call.was_sent or call.retries)
             self.resting.intersection_update(self.queue)
@@ -299,7 +287,6 @@ class ActorQueue(Generic[AnyCall]):
 
     # ------------------------------------------------------------------------------------ for tests and errors
     def validate(self) -> None:
-        """Assert every invariant; walks the queue."""
         assert self.resting.issubset(self.queue), self.event_log
         assert not self.aside.keys() & set(self.queue), self.event_log
         if self.state == DEAD:

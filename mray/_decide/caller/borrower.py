@@ -36,31 +36,24 @@ class Ask:
     __slots__ = ("key", "process", "thens")
 
     def __init__(self, key: bytes, process: str, then: Continuation | None) -> None:
-        #: The object or actor.
         self.key = key
-        #: The process that acknowledges it.
         self.process = process
-        #: Continuations that wait for it; None stands for the replies of this process.
+        #: None stands for the replies of this process.
         self.thens: list[Continuation | None] = [then]
 
 
 class Borrower:
-    """The borrowed objects and the actor handles of one process.
-
-    Invariant: `unacknowledged` is the count of None among `thens`; the asks named in `asked` are in `asks`.
-    """
+    """Invariant: `unacknowledged` is the count of None among `thens`; the asks named in `asked` are in `asks`."""
 
     def __init__(self, process: str) -> None:
-        #: Entries by object id, while this process uses the object.
+        #: By object id, while this process uses the object.
         self.objects: WeakValueDictionary[bytes, Any] = WeakValueDictionary()
-        #: Tokens of actor handles by actor id.
+        #: Of actor handles, by actor id.
         self.tokens: WeakValueDictionary[bytes, Any] = WeakValueDictionary()
         #: Actors of which the node counts this process as a holder.
         self.held: set[bytes] = set()
         self.asks: dict[int, Ask] = {}
-        #: The number of the last unacknowledged ask of an object or actor.
         self.asked: dict[bytes, int] = {}
-        #: Acknowledgements that replies wait for.
         self.unacknowledged = 0
         self._numbers = 0
         self.event_log = EventLog("what process", process, "has borrowed")
@@ -74,14 +67,13 @@ class Borrower:
         """An unknown ref has arrived. `then` continues once the borrow is counted.
 
         Returns the number of the BORROW to send; 0 if no message waits for it, because it travels before the reply, on the same
-        connection, to the process that passed the ref on (`follows`).
+        connection (`follows`).
         """
         object_id = entry.object_id
         self.objects[object_id] = entry
         return 0 if follows and then is None else self._ask(object_id, process, then)
 
     def met_again(self, key: bytes, then: Continuation | None) -> do.Instructions:
-        """A known ref or handle has arrived."""
         number = self.asked.get(key)
         if number is None:
             return _go_on(then)
@@ -94,7 +86,7 @@ class Borrower:
         self.objects[entry.object_id] = entry
 
     def acknowledged(self, number: int) -> do.Instructions:
-        """The owner, or the node, has counted this process. (The acknowledgement may arrive after the process was taken for dead.)"""
+        """May follow `died`."""
         ask = self.asks.pop(number, None)
         if ask is None:
             return []
@@ -105,13 +97,11 @@ class Borrower:
 
     # ------------------------------------------------------------------------------------ values
     def wants(self, entry: BorrowedObject) -> bool:
-        """Whether the owner is to be asked for the value."""
+        """Whether to ask the owner for the value."""
         return entry.form is None and not entry.fetching and entry.owner is not None
 
     def fetched(self, entry: BorrowedObject, link: Link | None, asks: bool) -> do.Instructions:
-        """The value is wanted from its owner at the other end of the link; None: the owner has exited. `asks`: report also whether it is
-        ready.
-        """
+        """`link` leads to the owner; None: the owner has exited. `asks`: report also whether the value is ready."""
         entry.fetching = True
         return [do.FailObjects([entry], None)] if link is None else [do.Fetch(link, entry.object_id, asks)]
 
@@ -135,7 +125,7 @@ class Borrower:
         return _go_on(then) if is_counted else [do.Hold(self._ask(actor_id, NODE, then), actor_id)]
 
     def handles_gone(self, actor_id: bytes) -> do.Instructions:
-        """The last handle of an actor was dropped; a new one may have arrived meanwhile."""
+        """A new handle may have arrived meanwhile."""
         if actor_id in self.tokens or actor_id not in self.held:
             return []
         self.held.discard(actor_id)
@@ -143,15 +133,14 @@ class Borrower:
 
     # ------------------------------------------------------------------------------------ ends
     def died(self, process: str) -> do.Instructions:
-        """A process has exited: its unsent acknowledgements and values do not arrive."""
+        """The unsent acknowledgements and values of an exited process do not arrive."""
         return self._over(process, None)
 
     def broke(self, process: str, error: BaseException) -> do.Instructions:
-        """A connection broke although its process lives: a ref that arrives later borrows again."""
+        """The process lives: a ref that arrives later borrows again."""
         return self._over(process, error)
 
     def all_lost(self, error: BaseException) -> do.Instructions:
-        """The session is over."""
         self.event_log.note("all lost", type(error))
         lost = [entry for entry in self.objects.values() if entry.form is None]
         return [do.FailObjects(lost, error), *self._acknowledge(list(self.asks))]
@@ -176,12 +165,10 @@ class Borrower:
         return out + self._acknowledge(asks)
 
     def _acknowledge(self, numbers: Iterable[int]) -> do.Instructions:
-        """Continue whatever waits for an acknowledgement of a dead process."""
         return [instruction for number in numbers for instruction in self.acknowledged(number)]
 
     # ------------------------------------------------------------------------------------ for tests and errors
     def validate(self) -> None:
-        """Assert every invariant, between two events."""
         assert self.unacknowledged == sum(ask.thens.count(None) for ask in self.asks.values()), self.event_log
         assert all(number in self.asks and self.asks[number].key == key for key, number in self.asked.items()), self.event_log
         assert all(ask.thens for ask in self.asks.values()), self.event_log

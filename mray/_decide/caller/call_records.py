@@ -9,13 +9,10 @@ CANCELLED = -2
 
 
 class PendingCall(Protocol):
-    """An unanswered call."""
-
-    #: Arguments that have not arrived.
     waiting: int
-    #: Retries left, or `CANCELLED`.
+    #: `CANCELLED`, or the number left.
     retries: int
-    #: Whether it was sent before, to a process that has died or has failed it.
+    #: To a process that has died or has failed it.
     was_sent: bool
 
     def use_retry(self) -> None:
@@ -26,8 +23,6 @@ AnyCall = TypeVar("AnyCall", bound=PendingCall)
 
 
 class PendingTask(PendingCall, Protocol):
-    """An unanswered task."""
-
     task_id: bytes
     #: The `mray._decide.caller.lease_pool.Lease` that it was last pushed to.
     lease: Any
@@ -39,13 +34,11 @@ AnyTask = TypeVar("AnyTask", bound=PendingTask)
 
 
 class Link(Protocol):
-    """An open connection to a worker."""
-
-    #: Unanswered calls that were sent over it, by task id, in order.
+    #: Unanswered calls by task id, in order.
     calls: dict[bytes, Any]
-    #: The process at the other end.
+    #: At the other end.
     process: str
-    #: Whether it is closed. Earlier messages may still be unread.
+    #: Earlier messages may still be unread.
     closed: bool
 
 
@@ -53,13 +46,12 @@ class BorrowedObject(Protocol):
     """An object that another process owns."""
 
     object_id: bytes
-    #: The process that owns it.
     owner: str | None
-    #: The format of its value; None until the value is ready.
+    #: None until the value is ready.
     form: int | None
-    #: Whether its value was requested.
+    #: Whether the value was requested.
     fetching: bool
-    #: The location at which its value was not found.
+    #: Where its value was not found.
     missed: str
 
 

@@ -11,16 +11,16 @@
                            │  └── idle for a while, or wanted and idle ─────────────Return──▶ over
                            └── its worker has ended ──lost──▶ over
 
-The pool retains a lease for a short time after its last task, so that a caller that alternates between calls and waits does not ask the
-node each time. The node recalls a lease when another process waits for its resources.
+The pool retains an idle lease for a short time, for callers that alternate between calls and waits. The node recalls a lease when
+another process waits for its resources.
 
 The pool pushes about `AHEAD_SECONDS` of work ahead to one worker. A worker whose task blocks gives back the tasks that it has not
-started; so does a busy worker when another is idle or when its task turns out to be long, so that no task starves behind a long one. A
-task without retries is pushed to idle workers only.
+started; so does a busy worker when another is idle or when its task turns out to be long. A task without retries is pushed to idle
+workers only.
 
 When a worker dies, the task at the head of its pipeline is charged; tasks behind it return to the queue uncharged, and afterwards the
-pool pushes one task at a time, so that the next death has one suspect. A task that was charged, or that failed and is retried, rests
-before it is submitted again. A death by lack of memory charges no retry: the task rests longer each time.
+pool pushes one task at a time, so that the next death has one suspect. A death by lack of memory charges no retry: the task rests
+longer each time.
 """
 
 from __future__ import annotations
@@ -37,67 +37,60 @@ from mray._decide.caller.call_records import CANCELLED, AnyTask
 if TYPE_CHECKING:
     from mray._common.causes import Cause
 
-#: Work pushed ahead to one worker, in seconds and in tasks.
+#: Pushed ahead to one worker, in seconds and in tasks.
 AHEAD_SECONDS = 0.002
 AHEAD_TASKS = 200
 #: Seconds that a task may run before the pool takes back the tasks behind it.
 STUCK_SECONDS = 0.01
 #: Seconds that an idle lease is retained.
 KEEP_SECONDS = 0.15
-#: Seconds from its grant that a lease is retained while other processes wait for its resources and short tasks flow through it. Two busy
-#: drivers take turns; a turn of one task would be spent on the hand-over.
+#: Seconds from its grant that a lease is retained while other processes wait for its resources and short tasks flow through it: a turn of
+#: one task would be spent on the hand-over.
 TURN_SECONDS = 0.01
-#: Seconds that such a lease may be without tasks: a driver that submits in waves would lose it between two of them.
+#: Seconds that such a lease may be without tasks, since drivers submit in waves.
 PAUSE_SECONDS = 0.001
 #: Replies after a death before tasks are pushed ahead again.
 CAUTION = 64
-#: The pool's tasks fail after this number of granted workers in a row that refuse connections.
+#: Granted workers in a row that refuse connections until the pool's tasks fail.
 MOST_UNREACHABLE = 16
-#: Lease requests of one pool that may wait at the node.
+#: Waiting at the node.
 MOST_REQUESTS = 12
-#: The longest rest, in seconds, of a task whose worker was killed because memory ran low.
+#: Seconds, of a task whose worker was killed because memory ran low.
 LONGEST_REST = 60.0
 
 
 class Lease:
-    """A leased worker."""
-
     def __init__(self, lease_id: int, process: str, link: Any, now: float, terms: Any = None) -> None:
         self.lease_id = lease_id
         self.process = process
-        #: The connection to the worker, a `Link`.
+        #: To the worker.
         self.link = link
-        #: Tasks that were pushed and are unanswered: the calls of the link.
+        #: Pushed and unanswered: the calls of the link.
         self.pipeline: dict[bytes, Any] = link.calls
-        #: The terms of the grant, for `Begin`.
         self.terms = terms
-        #: When it was granted; whether another process waits for its resources; whether it therefore takes no more tasks.
+        #: When it was granted; whether another process waits for it; whether it therefore takes no more tasks.
         self.since = now
         self.wanted = False
         self.recalled = False
         self.idle_since = 0.0
-        #: When the task at the head of the pipeline may have begun.
         self.busy_since = 0.0
-        #: Whether its worker was asked to give tasks back, and has not answered.
+        #: Its worker was asked to give tasks back, and has not answered.
         self.reclaiming = False
-        #: Whether its worker has given tasks back: no task is pushed until it replies again.
+        #: Its worker has given tasks back: no task is pushed until it replies again.
         self.stalled = False
-        #: Whether its worker exits after its current task.
+        #: Its worker exits after its current task.
         self.spent = False
-        #: Whether its worker has exited; its last messages may be unread.
+        #: Its worker has exited; its last messages may be unread.
         self.lost = False
-        #: Whether the node has it back, or it was lost and its tasks were removed.
+        #: The node has it back, or it was lost and its tasks were removed.
         self.over = False
 
     def takes(self) -> bool:
-        """Whether tasks may be pushed."""
         return not (self.lost or self.over or self.recalled or self.stalled or self.spent)
 
 
 class LeasePool(Generic[AnyTask]):
-    """The queue of a scheduling class, its lease requests, and its leases.
-
-    Invariant: a task that has not ended is in `queue`, in the pipeline of a lease, or rests. While tasks are queued, no lease that takes
+    """Invariant: a task that has not ended is in `queue`, in the pipeline of a lease, or rests. While tasks are queued, no lease that takes
     tasks is idle, and one request per queued task waits at the node, up to `MOST_REQUESTS`.
     """
 
@@ -113,13 +106,12 @@ class LeasePool(Generic[AnyTask]):
         self.single = single
         self.queue: deque[AnyTask] = deque()
         self.leases: dict[int, Lease] = {}
-        #: Numbers of unanswered requests.
         self.requests: set[int] = set()
         #: Smoothed seconds between replies; None until measured.
         self.pace: float | None = None
         #: Replies left before tasks are pushed ahead again.
         self.cautious = 0
-        #: Whether a submitted task only joins the queue: no lease takes one, and no more leases are requested.
+        #: A submitted task only joins the queue: no lease takes one, and no more leases are requested.
         self.full = False
         #: Granted workers in a row that refused connections.
         self.unreached = 0
@@ -127,7 +119,7 @@ class LeasePool(Generic[AnyTask]):
         self._retriable = retriable
         self._rest = rest
         self._timed = timed
-        #: Whether the client will report `STUCK_SECONDS`, or `KEEP_SECONDS`.
+        #: The client will report `STUCK_SECONDS`, or `KEEP_SECONDS`.
         self._pipelines_watched = False
         self._idle_watched = False
         self.event_log = EventLog("the tasks of", name)
@@ -150,23 +142,21 @@ class LeasePool(Generic[AnyTask]):
         return None
 
     def depth(self) -> int:
-        """The number of tasks that one worker may hold."""
+        """Tasks that one worker may hold."""
         if self.single or self.cautious or self.pace is None:
             return 1
         return max(1, min(AHEAD_TASKS, int(AHEAD_SECONDS / (self.pace + 1e-7))))
 
     def is_idle(self) -> bool:
-        """Whether no task is queued or pushed."""
         return not self.queue and all(not lease.pipeline for lease in self.leases.values())
 
     # ------------------------------------------------------------------------------------ events of this process
     def submitted(self, task: AnyTask, now: float) -> do.Instructions:
-        """A task whose arguments are ready is to run."""
+        """The task's arguments are ready."""
         self.queue.append(task)
         return [] if self.full else self._feed(now)
 
     def pushed(self, lease: Lease, task: AnyTask, now: float) -> None:
-        """A submitted task flows."""
         if not lease.pipeline:
             lease.busy_since = now
         lease.spent = self.single
@@ -174,7 +164,7 @@ class LeasePool(Generic[AnyTask]):
         task.lease = lease
 
     def cancelled(self, task: AnyTask) -> bool:
-        """A task was cancelled. Returns False if it is not queued."""
+        """Return False if the task is not queued."""
         try:
             self.queue.remove(task)
         except ValueError:
@@ -183,7 +173,7 @@ class LeasePool(Generic[AnyTask]):
         return True
 
     def unsent(self, lease: Lease, now: float) -> do.Instructions:
-        """A pushed task has failed in this process: messages cannot carry one of its values."""
+        """Messages cannot carry a value of a pushed task."""
         self.event_log.note("unsent", lease.lease_id)
         lease.spent = False
         if lease.pipeline or lease.over or lease.lost:
@@ -194,7 +184,7 @@ class LeasePool(Generic[AnyTask]):
         return out
 
     def called_in(self) -> do.Instructions:
-        """Every idle lease, and every request without a task, is wanted back immediately, before free resources are listed."""
+        """Free resources are about to be listed: return idle leases and cancel requests without a task."""
         self.event_log.note("called in")
         out = [] if self.queue else self._cancel_requests()
         for lease in list(self.leases.values()):
@@ -204,7 +194,7 @@ class LeasePool(Generic[AnyTask]):
 
     # ------------------------------------------------------------------------------------ events of the node
     def granted(self, number: int, lease: Lease, now: float) -> do.Instructions:
-        """The node has granted a lease, and the client has connected to its worker."""
+        """The client has connected to the worker."""
         self.event_log.note("granted", number, lease.lease_id, lease.process)
         self.requests.discard(number)
         if not self.queue:
@@ -214,8 +204,8 @@ class LeasePool(Generic[AnyTask]):
         return [do.Begin(lease), *self._feed(now)]
 
     def unreachable(self, number: int, lease_id: int, process: str, error: BaseException | None, now: float) -> do.Instructions:
-        """The client could not connect to a granted worker, which may have died. With an error of this process its tasks fail; else another
-        worker is requested, up to `MOST_UNREACHABLE` times.
+        """The granted worker may have died. With an error of this process the tasks fail; else another worker is requested, up to
+        `MOST_UNREACHABLE` times.
         """
         self.event_log.note("unreachable", number, lease_id, process, error)
         self.requests.discard(number)
@@ -230,13 +220,13 @@ class LeasePool(Generic[AnyTask]):
         return out + self._feed(now)
 
     def refused(self, number: int, text: str) -> do.Instructions:
-        """The node has refused a request: no worker can run these tasks."""
+        """No worker can run these tasks."""
         self.event_log.note("refused", number, text)
         self.requests.discard(number)
         return self._refuse(text, ())
 
     def recalled(self, lease: Lease, now: float) -> do.Instructions:
-        """Another process waits for the resources of a lease."""
+        """Another process waits for the lease's resources."""
         if lease.over or lease.wanted:
             return []
         self.event_log.note("recalled", lease.lease_id)
@@ -249,7 +239,6 @@ class LeasePool(Generic[AnyTask]):
         return self._recall(lease)
 
     def all_lost(self, error: BaseException) -> do.Instructions:
-        """The node is lost, and every task with it."""
         self.event_log.note("all lost", error)
         tasks = list(self.queue)
         self.queue.clear()
@@ -264,7 +253,6 @@ class LeasePool(Generic[AnyTask]):
 
     # ------------------------------------------------------------------------------------ events of workers
     def replied(self, lease: Lease, now: float) -> do.Instructions:
-        """A worker has finished a task, which its link has dropped."""
         if lease.over:
             raise self.event_log.invalid(f"A reply over lease {lease.lease_id}", "without it")
         self.full = lease.stalled = False
@@ -280,7 +268,7 @@ class LeasePool(Generic[AnyTask]):
         return self._next(lease, now)
 
     def attempt_failed(self, lease: Lease, task: AnyTask, now: float) -> do.Instructions:
-        """The function of a task, which its link has dropped, raised an error that is retried."""
+        """The function raised an error that is retried."""
         self.event_log.note("attempt failed", lease.lease_id)
         task.use_retry()
         out = [do.Rest(task, self._rest)] if self._rest and task.retries != CANCELLED else self._queue_again([task])
@@ -289,9 +277,7 @@ class LeasePool(Generic[AnyTask]):
         return out
 
     def given_back(self, lease: Lease, tasks: Sequence[AnyTask], now: float) -> do.Instructions:
-        """A worker has given back tasks, possibly none, which its link has dropped: its task blocks, or the pool asked for them. The lease
-        may be over by then.
-        """
+        """The link has dropped the tasks, possibly none: the worker's task blocks, or the pool asked for them. The lease may be over."""
         self.event_log.note("given back", lease.lease_id, len(tasks))
         lease.reclaiming = False
         lease.stalled = bool(lease.pipeline)
@@ -302,19 +288,19 @@ class LeasePool(Generic[AnyTask]):
         return out
 
     def worker_leaves(self, lease: Lease) -> None:
-        """The worker of a lease exits after its current task (max_calls), and gives back the tasks behind it. The lease stays until it is
-        lost, since the node would grant a returned worker to others.
+        """The worker exits after its current task (max_calls), and gives back the tasks behind it. The lease stays until it is lost, since
+        the node would grant a returned worker to others.
         """
         self.event_log.note("worker leaves", lease.lease_id)
         lease.spent = True
 
     def worker_ended(self, lease: Lease) -> None:
-        """The worker of a lease has exited. Its last messages are read next; then the lease is lost."""
+        """The worker's last messages are read next; then the lease is lost."""
         self.event_log.note("worker ended", lease.lease_id)
         lease.lost = True
 
     def lost(self, lease: Lease, cause: Cause, now: float, memory: tuple[int, float]) -> do.Instructions:
-        """The worker of a lease has exited and its link was read to the end, or the link broke. The lease may be over already.
+        """The worker has exited and its link was read to the end, or the link broke. The lease may be over.
 
         `memory`: how often a task is retried whose worker was killed because memory ran low (-1: without limit), and its first rest in
         seconds.
@@ -336,8 +322,8 @@ class LeasePool(Generic[AnyTask]):
         return out + self._feed(now)
 
     def unread(self, lease: Lease, now: float) -> do.Instructions:
-        """The worker of a lease lives and has read no message of its link, whose pushed tasks have failed. Tasks pushed since, because they
-        waited for one of these, go elsewhere.
+        """The worker lives and has read no message of its link, whose pushed tasks have failed. Tasks pushed since, because they waited for
+        one of these, go elsewhere.
         """
         self.event_log.note("unread", lease.lease_id)
         lease.spent = False
@@ -363,7 +349,7 @@ class LeasePool(Generic[AnyTask]):
         return out
 
     def keep_time_passed(self, now: float) -> do.Instructions:
-        """Return leases that were idle for long enough, and watch on while another is idle."""
+        """Watch on while a lease is idle."""
         self._idle_watched = False
         out: do.Instructions = []
         again = False
@@ -379,24 +365,21 @@ class LeasePool(Generic[AnyTask]):
         return out
 
     def turn_passed(self, lease: Lease) -> do.Instructions:
-        """The turn of a recalled lease is over."""
         return [] if lease.over or lease.lost else self._recall(lease)
 
     def pause_passed(self, lease: Lease, since: float) -> do.Instructions:
-        """A recalled lease was idle `PAUSE_SECONDS` ago."""
         if lease.pipeline or lease.idle_since != since or lease.lost:
             return []
         return self._return(lease)
 
     # ------------------------------------------------------------------------------------ transitions
     def _feed(self, now: float) -> do.Instructions:
-        """Push tasks to free leases, and request leases for the rest."""
         self.full = False
         queue = self.queue
         if not queue:
             return []
         out: do.Instructions = []
-        # Breadth first: a task runs sooner on an idle worker than behind another task.
+        # Breadth first, as in `flows`.
         for lease in self.leases.values():
             if not lease.pipeline and lease.takes():
                 out.append(self._push(lease, 1, now))
@@ -419,7 +402,6 @@ class LeasePool(Generic[AnyTask]):
         return out
 
     def _push(self, lease: Lease, depth: int, now: float) -> do.Push:
-        """Fill a pipeline that is empty or ends with a task that has retries."""
         queue, pipeline = self.queue, lease.pipeline
         if not pipeline:
             lease.busy_since = now
@@ -433,7 +415,7 @@ class LeasePool(Generic[AnyTask]):
         return do.Push(lease, tasks)
 
     def _next(self, lease: Lease, now: float) -> do.Instructions:
-        """Push more tasks to a worker that has replied."""
+        """The worker has replied."""
         if lease.spent or lease.lost:
             return []  # the node reports the lease as lost when the worker exits, or its last messages are still read
         out: do.Instructions = []
@@ -466,7 +448,7 @@ class LeasePool(Generic[AnyTask]):
         return out
 
     def _recall(self, lease: Lease) -> do.Instructions:
-        """Push no more to this worker, and reclaim the tasks that it has not begun."""
+        """Push no more to this worker, and reclaim tasks."""
         lease.recalled = True
         calls = lease.pipeline
         if not calls:
@@ -496,7 +478,7 @@ class LeasePool(Generic[AnyTask]):
         return [do.CancelRequests(numbers)]
 
     def _charge(self, task: AnyTask, lease: Lease, cause: Cause, memory: tuple[int, float]) -> do.Instructions:
-        """Charge a task for the death of its worker. No instruction means that it is retried."""
+        """No instruction means that the task is retried."""
         if cause.kind == m.CAUSE_MEMORY and task.retries != CANCELLED:
             most, first = memory
             if not self._retriable or task.memory_kills == most:
@@ -541,7 +523,6 @@ class LeasePool(Generic[AnyTask]):
 
     # ------------------------------------------------------------------------------------ for tests and errors
     def validate(self) -> None:
-        """Assert every invariant; walks the queue and every pipeline."""
         event_log = self.event_log
         assert len(self.requests) <= MOST_REQUESTS, event_log
         if self.full:
@@ -568,7 +549,6 @@ class LeasePool(Generic[AnyTask]):
 
 
 def _taken_off(lease: Lease) -> list[Any]:
-    """Empty the pipeline of a lease and return its tasks."""
     calls = lease.pipeline
     tasks = [task for task in calls.values() if task.lease is lease]
     for task in tasks:

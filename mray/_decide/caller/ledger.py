@@ -17,8 +17,7 @@ memory of devices, for calls              counted                     TENSORS_DO
 
 A connection that breaks returns nothing, since its process lives.
 
-Loans of a ring's writer are in no ledger: each reader publishes what it has released in 64-bit fields of its own, which outlive both
-ends (`mray._ipc.ring_loans`).
+Loans of a ring's writer are in no ledger, since they outlive both ends (`mray._ipc.ring_loans`).
 """
 
 from __future__ import annotations
@@ -33,10 +32,7 @@ Thing = TypeVar("Thing")
 
 
 class Ledger(Generic[Thing]):
-    """Loans of one kind.
-
-    Invariant: `out` counts each loan once for each process that has it. No process that is known to have exited has an account.
-    """
+    """Invariant: `out` counts each loan once for each process that has it. No process that is known to have exited has an account."""
 
     __slots__ = ("accounts", "out")
 
@@ -58,8 +54,8 @@ class Ledger(Generic[Thing]):
         return True
 
     def returned(self, by: Link, number: Hashable) -> Thing | None:
-        """The process at the other end has released it once. Returns the thing on the last return; None for a thing that was never lent
-        because it had been released before the request arrived.
+        """Return the thing on the last return; None for a thing that was never lent because it had been released before the request
+        arrived.
         """
         account = self.accounts.get(by.process, {})
         if number not in account:
@@ -72,12 +68,11 @@ class Ledger(Generic[Thing]):
         return thing
 
     def ended(self, process: str) -> list[Thing]:
-        """A process has exited. Returns what it had."""
+        """Return what an exited process had."""
         account = self.accounts.pop(process, {})
         self.out -= len(account)
         return [thing for thing, _times in account.values()]
 
     def validate(self) -> None:
-        """Assert every invariant, between two events."""
         assert self.out == sum(len(account) for account in self.accounts.values()), self.accounts
         assert all(times > 0 for account in self.accounts.values() for _thing, times in account.values()), self.accounts

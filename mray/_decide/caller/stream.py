@@ -6,8 +6,8 @@
               ├── promised ──▶ filled ──┐
               └── new ───────▶ stored ──┴──▶ items ──▶ taken ──▶ reported, where the producer may wait for it
 
-The producer numbers items from 0. A call that is sent again carries the count of items that have arrived, so that its producer begins
-after them; an item that arrives twice is recognized by its number.
+The producer numbers items from 0. A call that is sent again carries the count of items that have arrived; an item that arrives twice is
+recognized by its number.
 """
 
 from __future__ import annotations
@@ -30,9 +30,7 @@ ARRIVED, WINDOW, TAKEN, DROPPED, PER_YIELD, TOGETHER = range(6)
 
 
 class Stream:
-    """The state of a generator as its caller knows it.
-
-    Invariant: `promises` are those of the next items, in order. Unless the reader has stopped, an item that has arrived was taken or is
+    """Invariant: `promises` are those of the next items, in order. Unless the reader has stopped, an item that has arrived was taken or is
     in `items`.
 
     The reader's thread takes from the left of `items` and counts in ``state[TAKEN]``, without a lock.
@@ -41,21 +39,20 @@ class Stream:
     __slots__ = ("call", "event_log", "gathers", "items", "link", "promises", "state", "told", "told_from")
 
     def __init__(self, call: PendingCall, task_id: bytes, window: int = 0, per_yield: int = 1, together: int = 0) -> None:
-        #: The call until it is answered or has failed, then None.
+        #: None once it is answered or has failed.
         self.call: PendingCall | None = call
-        #: The fields that the producer gets when the call is sent.
+        #: The option "stream" of the call.
         self.state: list[Any] = [0, window, 0, False, per_yield, together]
-        #: The number of unread items at which the producer may wait for one to be taken; 0: it never waits.
+        #: Unread items at which the producer may wait for one to be taken; 0: it never waits.
         self.told_from = 1 if together else window
-        #: Items that have arrived and were not taken.
+        #: Arrived and not taken.
         self.items: deque[Any] = deque()
-        #: Promises of items that have not arrived and whose refs were returned.
         self.promises: deque[Any] = deque()
-        #: The connection that the items arrive over, a `Link`; None from each time the call is sent to its first items, and at the end.
+        #: The items arrive over it; None from each time the call is sent to its first items, and at the end.
         self.link: Any = None
-        #: The last count that was sent to this producer.
+        #: The last count sent to this producer.
         self.told = 0
-        #: Whether all items are gathered into one value at the end.
+        #: Whether all items become one value at the end.
         self.gathers = False
         self.event_log = EventLog("the stream of task", task_id)
 
@@ -68,7 +65,7 @@ class Stream:
     def sent(self) -> None:
         """The call is sent, or sent again, with the current `state`.
 
-        The new producer receives no message before it has begun. It reports that with its first items, or with none if it must wait
+        The new producer receives no message before it has begun, which it reports with its first items, or with none if it must wait
         first.
         """
         if self.state[ARRIVED]:
@@ -77,7 +74,6 @@ class Stream:
         self.told = 0
 
     def arrived(self, link: Link, first: int, items: Sequence[Any]) -> do.Instructions:
-        """Items have arrived, numbered from `first` on."""
         state = self.state
         number = state[ARRIVED]
         if self.call is None or first > number:
@@ -108,7 +104,6 @@ class Stream:
         return out
 
     def stored(self, items: Sequence[Any]) -> do.Instructions:
-        """Items that have arrived may be taken."""
         self.items.extend(items)
         self.state[ARRIVED] += len(items)
         return self.taken() if self.told_from else []
@@ -126,7 +121,7 @@ class Stream:
 
     # ------------------------------------------------------------------------------------ events of the reader
     def taken(self) -> do.Instructions:
-        """An item was taken and counted. The producer is sent the count where it waits because of unread items, or will (`told_from`)."""
+        """The producer is sent the count where it waits because of unread items, or will (`told_from`)."""
         state = self.state
         taken = state[TAKEN]
         if self.told_from and self.link is not None and taken > self.told and state[ARRIVED] - self.told >= self.told_from:
@@ -168,7 +163,6 @@ class Stream:
 
     # ------------------------------------------------------------------------------------ for tests and errors
     def validate(self) -> None:
-        """Assert every invariant, while no item is being taken."""
         state, event_log = self.state, self.event_log
         assert self.told <= state[TAKEN] <= state[ARRIVED], event_log
         assert self.told == 0 or self.told_from, event_log

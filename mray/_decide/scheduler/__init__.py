@@ -1,7 +1,6 @@
 """Scheduling decisions, without I/O.
 
-The node feeds `Scheduler.handle` with events and carries out the instructions that it returns. There is no clock, socket, thread or
-randomness here, so every decision is tested without a process.
+The node feeds `Scheduler.handle` with events and carries out the instructions that it returns.
 
 ::
 
@@ -18,9 +17,6 @@ A *claimant* holds resources and a worker: a lease (a client pushes tasks throug
 worker, then lives until it is returned or its worker dies.
 
 ====================  ====================================================================================================
-event                 an input, in the past tense: a message, an exit, an expired timer
-instruction           an output, in the imperative: send a message, start or kill a worker
-record                the state of a member, worker, lease, actor or group
 demand                the resources, environment and placement that a request asks for
 scheduling class      interchangeable demands, which wait in one queue
 holding               the resources that one claimant has taken
@@ -31,6 +27,5 @@ dead record           a record that is retained for listings; a tombstone retain
 
 Cost: an event touches what it names and the scheduling classes that wait for a resource it frees, however many demands are queued.
 
-Rejected: reserving resources for large demands that small ones overtake. That wastes the machine meanwhile, and Ray's programs do not
-expect it.
+Rejected: reserving resources for large demands that small ones overtake, which wastes the machine meanwhile.
 """

@@ -45,8 +45,6 @@ from mray.exceptions import describe_status
 
 
 class ActorsContext(Protocol):
-    """The part of the scheduler that actors need."""
-
     default_environment: Environment
     members: dict[str, Member]
     roots: LifetimeRoots
@@ -61,26 +59,24 @@ class ActorsContext(Protocol):
 
 
 class Actors:
-    """Every actor of the session."""
-
     def __init__(self, context: ActorsContext) -> None:
         self._context = context
-        #: Actors that are not dead.
+        #: Not the dead ones.
         self.records: dict[bytes, ActorRecord] = {}
-        #: Invariant: exactly the named actors in `records`, except those about to end, which lookups must not find.
+        #: Invariant: exactly the named actors in `records`, except those about to end.
         self._names: dict[tuple[str, str], ActorRecord] = {}
-        #: The last state of each dead actor, as in `ACTOR_STATE`.
+        #: States of dead actors, as in `ACTOR_STATE`.
         self._tombstones = History(TOMBSTONES, TOMBSTONE_BYTES)
-        #: Rows of the latest dead actors.
+        #: Rows.
         self._dead = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
-        #: Watchers and holders of actors whose ACTOR_CREATE is still unread, in another socket.
+        #: Watchers and holders of actors whose ACTOR_CREATE is unread, in another socket.
         self._early: dict[bytes, tuple[Ordered[str], Ordered[str]]] = {}
-        #: Such actors that were killed; true: without a restart.
+        #: Actors killed before it was read; true: without a restart.
         self._killed_early = History(TOMBSTONES, TOMBSTONE_BYTES)
 
     # ------------------------------------------------------------------------------------ creation
     def create(self, member: Member, request: int, actor_id: bytes, spec: dict[str, Any]) -> None:
-        """A process asked for an actor; it becomes the owner and a holder."""
+        """The member becomes the owner and a holder."""
         context = self._context
         announced = self.records.get(actor_id)
         if announced is not None or actor_id in self._tombstones:
@@ -132,7 +128,6 @@ class Actors:
 
     @staticmethod
     def public(actor: ActorRecord) -> dict[str, Any]:
-        """The attributes from which a handle is created."""
         return {"actor_id": actor.id, "name": actor.name, "namespace": actor.namespace, "public": actor.spec.get("public")}
 
     def look_up(self, process: str, request: int, name: str, namespace: str) -> None:
@@ -147,7 +142,7 @@ class Actors:
         self._context.tell(process, (ANSWER, request, False, text))
 
     def _found(self, name: str, namespace: str) -> ActorRecord | None:
-        """The actor with this name, unless it has no holder and so ends after its constructor."""
+        """None for an actor without a holder too, which ends after its constructor."""
         actor = self._names.get((namespace, name))
         return None if actor is None or not (actor.holders or actor.detached) else actor
 
@@ -169,7 +164,7 @@ class Actors:
         self._context.tell(member.process, self._state_message(actor))
 
     def watch_expired(self, actor_id: bytes) -> None:
-        """The watched actor was not created: it belongs to another session, or its creator died first."""
+        """The actor was not created: it belongs to another session, or its creator died first."""
         watchers, _holders = self._early.pop(actor_id, (Ordered(), Ordered()))
         cause = Cause(CAUSE_OWNER, "The actor is dead because its owner has died, or it was never created in this session.")
         for process in watchers:
@@ -221,7 +216,7 @@ class Actors:
         # Otherwise its constructor runs, and `constructed` checks again.
 
     def _tell_to_leave(self, actor: ActorRecord) -> None:
-        """The last handle was dropped: queued calls still run."""
+        """Queued calls still run."""
         worker = actor.worker
         if worker is not None and not actor.leaving:
             actor.leaving = True
@@ -263,14 +258,14 @@ class Actors:
         """End an actor for good, wherever it is."""
         actor.restarts_left = 0
         if actor.worker is not None:
-            self._free_name(actor)  # lookups no longer find it
+            self._free_name(actor)
             self._context.kill(actor, kind, text)
         else:
             self._withdraw(actor)
             self.bury(actor, Cause(kind, text))
 
     def worker_died(self, actor: ActorRecord, cause: Cause, may_restart: bool) -> None:
-        """The process of an actor is dead; the context has released its resources and worker."""
+        """The context has released the actor's resources and worker."""
         may_restart = may_restart or cause.kind == CAUSE_CRASH
         unheld = not actor.holders and not actor.detached
         if not (may_restart and actor.restarts_left) or actor.leaving or unheld or actor.state == DEAD:
@@ -290,14 +285,13 @@ class Actors:
             self._context.act(AwaitRest(actor.id, actor.incarnation))
 
     def rested(self, actor_id: bytes, incarnation: int) -> None:
-        """An actor whose constructor died has rested; it may have ended meanwhile."""
+        """The constructor's process died; the actor may have ended meanwhile."""
         actor = self.records.get(actor_id)
         if actor is not None and actor.resting and actor.incarnation == incarnation:
             actor.resting = False
             self._context.enqueue(actor)
 
     def left(self, actor: ActorRecord, kind: str, text: str) -> None:
-        """Its worker exits on purpose, and answers no more calls."""
         assert actor.worker is not None
         if kind != CAUSE_CRASH:
             self._announce_death(actor, Cause(kind, text, actor.worker.pid))
@@ -307,7 +301,7 @@ class Actors:
             self._context.withdraw(actor)
 
     def bury(self, actor: ActorRecord, cause: Cause) -> None:
-        """The actor is dead for good, and its context holds nothing."""
+        """The context of the dead actor holds nothing."""
         actor.over = True
         self._announce_death(actor, cause)
 
@@ -340,7 +334,7 @@ class Actors:
         self._context.groups.actor_died(actor.id)
 
     def member_died(self, member: Member, cause: Cause | None = None, role: str = "") -> None:
-        """A process is dead (or, without a cause, its root is over): its actors die, its handles are dropped."""
+        """The process is dead (or, without a cause, its root is over): its actors die, its handles are dropped."""
         how = REASONS[CAUSE_OWNER]
         if cause is not None:
             how += f" Its owner{f', {role}' if role else ''} (pid {member.pid}) {describe_status(cause.status)}."
@@ -357,7 +351,7 @@ class Actors:
             self._no_longer_early(member.process, actor_id, watches=True)
 
     def _no_longer_early(self, process: str, actor_id: bytes, *, watches: bool = False) -> None:
-        """Forget the holders and watchers of an actor that was never created."""
+        """The actor was never created."""
         watchers, holders = self._early[actor_id]
         holders.discard(process)
         if watches:
@@ -367,14 +361,12 @@ class Actors:
 
     # ------------------------------------------------------------------------------------ listings
     def forget_dead(self) -> None:
-        """Remove the dead from listings."""
         self._dead.clear()
 
     def named(self, all_namespaces: bool, namespace: str) -> list[dict[str, str]]:
         return [{"name": name, "namespace": space} for (space, name) in self._names if all_namespaces or space == namespace]
 
     def listing(self, *, dead: bool = False) -> list[dict[str, Any]]:
-        """Rows of every actor; with `dead`, of the latest dead ones too."""
         dead_rows = self._dead if dead else ()
         return [*dead_rows, *map(self._describe, self.records.values())]
 

@@ -19,8 +19,6 @@ LINKED, SWITCH, ROOT, NODE, FAR = range(5)
 
 
 class Topology:
-    """The CPUs and GPUs that the session may use."""
-
     __slots__ = ("_apart", "near", "nodes")
 
     def __init__(
@@ -29,20 +27,18 @@ class Topology:
         near: Mapping[GpuId, Sequence[int]],
         apart: Mapping[tuple[GpuId, GpuId], int] | None = None,
     ) -> None:
-        #: The CPUs of each NUMA node; none is empty.
+        #: Of each NUMA node; none is empty.
         self.nodes = [tuple(node) for node in nodes]
-        #: The CPUs near each GPU, where known.
+        #: Where known.
         self.near = {gpu: tuple(cpus) for gpu, cpus in near.items()}
         self._apart = dict(apart or {})
 
     def apart(self, one: GpuId, other: GpuId) -> int:
-        """The distance of two GPUs, from `LINKED` to `FAR`."""
+        """From `LINKED` to `FAR`."""
         return 0 if one == other else self._apart.get((one, other), self._apart.get((other, one), FAR))
 
 
 class CpuLoads:
-    """The number of workers pinned to each CPU."""
-
     def __init__(self, read: Callable[[], Topology]) -> None:
         self._read = read
         self._topology: Topology | None = None
@@ -50,13 +46,13 @@ class CpuLoads:
 
     @property
     def topology(self) -> Topology:
-        """Read on first use: few sessions need it."""
+        """Read on first use, since few sessions need it."""
         if self._topology is None:
             self._topology = self._read()
         return self._topology
 
     def take(self, wanted: str | Iterable[int], gpus: Sequence[GpuId], units: int) -> tuple[int, ...]:
-        """Reserve CPUs for a claimant with these GPUs and units of CPU, until `give`."""
+        """Reserve CPUs for a claimant with these GPUs and units of CPU."""
         cpus = self._automatic(gpus, max(1, -(-units // UNIT))) if wanted == AUTO else tuple(int(cpu) for cpu in wanted)
         for cpu in cpus:
             self.loads.add(cpu)
@@ -69,7 +65,7 @@ class CpuLoads:
         nodes = self.topology.nodes
         rows = [self._least_loaded(node)[:count] for node in nodes]
         roomy = [row for row in rows if len(row) == count]
-        # No node is large enough: the least loaded of all CPUs.
+        # No node is large enough.
         row = min(roomy, key=self._load) if roomy else self._least_loaded([cpu for node in nodes for cpu in node])[:count]
         return tuple(sorted(row))
 
@@ -80,6 +76,5 @@ class CpuLoads:
         return sum(self.loads.get(cpu, 0) for cpu in cpus)
 
     def give(self, cpus: Sequence[int]) -> None:
-        """Release a claimant's CPUs."""
         for cpu in cpus:
             self.loads.remove(cpu)

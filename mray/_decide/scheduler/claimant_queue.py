@@ -18,19 +18,16 @@ class _Class:
     __slots__ = ("clients", "queue", "waits_for")
 
     def __init__(self) -> None:
-        #: May hold claimants that are over, which are dropped at the head.
+        #: Claimants that are over are dropped at the head.
         self.queue: deque[Claimant] = deque()
         #: Claimants of `queue` that are not over, per client. Invariant: never empty.
         self.clients: Tally[str] = Tally()
-        #: The resource (or the scope of the placement group) that its head lacked; None: the head is to be tried.
+        #: The resource (or the placement group's scope) that its head lacked; None: the head is to be tried.
         self.waits_for: str | None = None
 
 
 class DemandQueue:
-    """All claimants that wait for resources.
-
-    Invariant: a class is in `_ready` when its `waits_for` is None, and otherwise in `_asleep` under that resource.
-    """
+    """Invariant: a class is in `_ready` when its `waits_for` is None, and otherwise in `_asleep` under that resource."""
 
     def __init__(self) -> None:
         self._classes: dict[ClassKey, _Class] = {}
@@ -41,7 +38,6 @@ class DemandQueue:
         return sum(sum(scheduling_class.clients.values()) for scheduling_class in self._classes.values())
 
     def push(self, claimant: Claimant) -> None:
-        """Append a claimant to its class."""
         key = claimant.key
         scheduling_class = self._classes.get(key)
         if scheduling_class is None:
@@ -50,7 +46,7 @@ class DemandQueue:
         scheduling_class.clients.add(claimant.client_process)
 
     def drop(self, claimant: Claimant) -> None:
-        """A queued claimant is over."""
+        """The queued claimant is over."""
         key = claimant.key
         scheduling_class = self._classes[key]
         scheduling_class.clients.remove(claimant.client_process)
@@ -67,7 +63,7 @@ class DemandQueue:
                 del self._asleep[scheduling_class.waits_for]
 
     def given_back(self, names: Iterable[str]) -> None:
-        """These resources were released: wake the classes that lacked them."""
+        """Wake the classes that lacked these resources."""
         for name in names:
             asleep = self._asleep.pop(name, None)
             if asleep:
@@ -99,11 +95,11 @@ class DemandQueue:
         return None
 
     def lacked(self) -> dict[str, dict[ClassKey, _Class]]:
-        """The resources that claimants wait for (as keys)."""
+        """The sleeping classes, by the resource they wait for."""
         return self._asleep
 
     def others_want(self, name: str, lease: GrantedLease) -> bool:
-        """Whether a claimant waits for this resource that the lease's client cannot serve through the lease itself."""
+        """Whether a claimant waits for this resource that the lease's client cannot serve through the lease."""
         asleep = self._asleep[name]
         if len(asleep) > 1 or lease.key not in asleep:
             return True
@@ -111,13 +107,12 @@ class DemandQueue:
         return len(clients) > 1 or lease.client.process not in clients
 
     def asleep(self) -> Iterator[tuple[str, list[Claimant]]]:
-        """(resource, claimants in order) of each sleeping class; walks everything."""
+        """(resource, claimants in order) of each sleeping class."""
         for name, asleep in self._asleep.items():
             for scheduling_class in asleep.values():
                 yield name, [claimant for claimant in scheduling_class.queue if not claimant.over]
 
     def waiting(self) -> list[Claimant]:
-        """Every waiting claimant (for listings and tests; walks everything)."""
         return [claimant for scheduling_class in self._classes.values() for claimant in scheduling_class.queue if not claimant.over]
 
     def validate(self) -> None:

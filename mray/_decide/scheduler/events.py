@@ -9,12 +9,11 @@ from typing import Any
 from mray._common.causes import Cause
 from mray._common.record import Record
 
-#: One of the following.
 Event = tuple[Any, ...]
 
 
 class MemberJoined(Record):
-    """A process has joined: a driver, or a worker that is ready for its first work."""
+    """A driver, or a worker that is ready for its first work, has joined."""
 
     process: str
     pid: int
@@ -23,12 +22,12 @@ class MemberJoined(Record):
 
 
 class MemberDied(Record):
-    """A process is dead: a member, or a worker that never joined."""
+    """A member, or a worker that never joined, is dead."""
 
     process: str
-    #: As the kernel reported it; the scheduler knows better if the death was ordered.
+    #: From the kernel; the scheduler knows better if the death was ordered.
     cause: Cause
-    #: Segments that it created for other processes, by owner. An owner may not know of them.
+    #: Segments that it created for other processes, by owner.
     made: Mapping[str, list[str]] = MappingProxyType({})
     #: The process in words, if it was no worker.
     role: str = ""
@@ -43,18 +42,16 @@ class DriverReset(Record):
 
 
 class WorkerLeft(Record):
-    """A worker announced that it ends on purpose."""
-
     process: str
     kind: str
     text: str
 
 
 class MemoryRanLow(Record):
-    """The machine's memory is nearly full: these workers are to be ended."""
+    """These workers are to be ended."""
 
     processes: list[str]
-    #: The error text for their callers.
+    #: Their callers' error.
     text: str
 
 
@@ -72,7 +69,7 @@ class LeaseRequested(Record):
 
 
 class LeaseCancelled(Record):
-    """The client drops a request; its grant may be in flight."""
+    """The grant may be in flight."""
 
     process: str
     request: int
@@ -84,8 +81,6 @@ class LeaseReturned(Record):
 
 
 class LeaseBroken(Record):
-    """The client and the leased worker refuse each other's messages, so the worker's results reach no process."""
-
     process: str
     lease: int
     text: str
@@ -109,7 +104,7 @@ class ActorRequested(Record):
 
 
 class ActorWatched(Record):
-    """A process wants to know the actor's state, now and at each change."""
+    """A process wants the actor's state, now and at each change."""
 
     process: str
     actor: bytes
@@ -128,7 +123,7 @@ class PlaceExpired(Record):
 
 
 class ActorRested(Record):
-    """The actor has rested before this incarnation: the previous process died in the constructor."""
+    """The actor's previous process died in the constructor."""
 
     actor: bytes
     incarnation: int
@@ -146,7 +141,7 @@ class HandlesDropped(Record):
 
 
 class ActorKilled(Record):
-    """A process called kill. With a request, it is answered when the signal is sent."""
+    """With a request, it is answered when the signal is sent."""
 
     actor: bytes
     no_restart: bool
@@ -160,17 +155,13 @@ class ActorConstructed(Record):
 
 
 class ActorFailed(Record):
-    """The constructor raised."""
-
     process: str
     actor: bytes
-    #: The pickled exception.
+    #: Pickled.
     error: bytes
 
 
 class GroupRequested(Record):
-    """A process asked for a placement group."""
-
     process: str
     request: int
     group: bytes
@@ -178,16 +169,12 @@ class GroupRequested(Record):
 
 
 class GroupAwaited(Record):
-    """A process wants to know when the placement group is created."""
-
     process: str
     request: int
     group: bytes
 
 
 class GroupDismissed(Record):
-    """A process called remove_placement_group."""
-
     process: str
     request: int
     group: bytes

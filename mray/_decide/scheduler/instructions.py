@@ -1,4 +1,4 @@
-"""Instructions, in the imperative: the scheduler's output. The node carries them out in order."""
+"""Instructions, in the imperative, which the node carries out in order."""
 
 from __future__ import annotations
 
@@ -7,32 +7,29 @@ from typing import Any
 from mray._common.record import Record
 from mray._decide.scheduler.root_names import Environment
 
-#: One of the following.
 Instruction = tuple[Any, ...]
 
 
 class Tell(Record):
-    """Send a message to a process; ignored if it has exited."""
+    """Ignored if the process has exited."""
 
     process: str
     message: tuple[Any, ...]
 
 
 class SpawnWorker(Record):
-    """Start a worker process with these environment variables."""
-
     process: str
     environment: Environment
 
 
 class KillWorker(Record):
-    """Kill a worker process (SIGKILL)."""
+    """SIGKILL."""
 
     process: str
 
 
 class RemoveObjects(Record):
-    """Remove the objects whose owner is a detached actor, by its hexadecimal id."""
+    """Of a detached actor, by its hexadecimal id."""
 
     owner: str
 
@@ -44,13 +41,13 @@ class AwaitPlace(Record):
 
 
 class AwaitRest(Record):
-    """Report `ActorRested` for this actor and incarnation after the session's retry delay."""
+    """Report `ActorRested` after the session's retry delay."""
 
     actor: bytes
     incarnation: int
 
 
 class AwaitCreation(Record):
-    """Report `WatchExpired` for this actor a little later: its creation may be unread in another socket."""
+    """Report `WatchExpired` a little later: the actor's creation may be unread in another socket."""
 
     actor: bytes

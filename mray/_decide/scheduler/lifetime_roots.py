@@ -13,8 +13,6 @@ OWNER_GONE = "the driver, or the detached actor, that it worked for has ended"
 
 
 class LifetimeRoots:
-    """The live roots."""
-
     def __init__(self, workers: WorkerPool, end_worker: Callable[[WorkerRecord, str, str], None]) -> None:
         self._workers = workers
         self._end_worker = end_worker
@@ -24,20 +22,17 @@ class LifetimeRoots:
         return root in self._alive
 
     def of_job(self, job: str) -> list[str]:
-        """The live roots of a job: the driver and its detached actors."""
         return [root for root in self._alive if root.partition("/")[0] == job]
 
     @property
     def jobs(self) -> int:
-        """The number of drivers."""
         return sum("/" not in root for root in self._alive)
 
     def begin(self, root: str) -> None:
-        """Add a driver, or a detached actor."""
         self._alive.add(root)
 
     def end(self, root: str, *, at_once: bool) -> None:
-        """Remove a driver or a detached actor, and end its workers. Without `at_once`, exiting workers exit in order."""
+        """End the root's workers. Without `at_once`, exiting workers exit in order."""
         if not root or root not in self._alive:
             return
         self._alive.discard(root)

@@ -8,11 +8,10 @@ Workers are ended in the order of what their end costs:
 4. workers whose task may not, then those whose actor may not.
 
 Within each class the worker that began last goes first: it has the least to lose and most likely caused the shortage. A worker that
-holds next to nothing is skipped while others hold enough, since its end would gain nothing. Ray 2.60 goes by the start time alone.
+holds next to nothing is skipped while others hold enough. Ray 2.60 goes by the start time alone.
 
-If the end of all of them would not suffice, other programs have the memory, and no worker is ended: the next ones would be ended as
-well, and no work would ever finish. (Ray ends one after the other.) In the last resort the kernel kills a process, a worker first
-(`mray._ipc.process`), and callers get the error of a crashed worker.
+If the end of all of them would not suffice, other programs have the memory, and no worker is ended, since the next ones would be ended
+too. (Ray ends one after the other.) In the last resort the kernel kills a process, a worker first (`mray._ipc.process`).
 """
 
 from __future__ import annotations
@@ -23,16 +22,14 @@ from mray._common.messages import DEAD
 from mray._common.record import Record
 from mray._decide.scheduler.records import BUSY, IDLE, ActorRecord, GrantedLease, Member, WorkerRecord
 
-#: The cost of ending a worker, ascending.
+#: Ascending.
 IDLE_WORKER, TASK_AGAIN, ACTOR_AGAIN, TASK, ACTOR = range(5)
 
 
 class Suspect(Record):
-    """A worker that may be ended."""
-
     process: str
     pid: int
-    #: Its activity in words.
+    #: Its activity.
     label: str
     #: One of the constants above.
     cost: int
@@ -43,7 +40,7 @@ class Suspect(Record):
 
     @property
     def runs_task(self) -> bool:
-        """Whether it runs a task, perhaps a later one of its lease than its label names."""
+        """Perhaps a later one of its lease than its label names."""
         return self.began > 0 and self.cost in (TASK_AGAIN, TASK)
 
     @property
@@ -57,7 +54,7 @@ def suspects(
     """The workers that can be ended; `held` returns the bytes of a pid, `is_lending` whether other processes hold objects that a process
     owns.
 
-    They include actors without holders: calls that they have already received may run for long.
+    Actors without holders are included: their received calls may run for long.
     """
     found = []
     for worker in workers:
@@ -83,9 +80,7 @@ def suspects(
 
 
 def choose(there: Sequence[Suspect], needed: int) -> list[Suspect]:
-    """The workers whose end frees `needed` bytes at the least cost; empty if all together do not. Workers made superfluous by others are
-    spared.
-    """
+    """The workers whose end frees `needed` bytes at the least cost; empty if all together do not."""
     order = sorted(there, key=lambda suspect: (suspect.cost, -suspect.began))
     chosen: list[Suspect] = []
     total = 0

@@ -3,14 +3,14 @@
     pending ──resources free──▶ created ──removed, or its creator died──▶ removed
        └──────────────────────────────────────────────────────────────────▲
 
-A group waits for resources in the queue of demands like any claimant. Once created, each bundle is a pool (`BundlePool`) cut out of the
-machine's, and claimants that name the group draw from it under the same rules. A bundle returns to the machine when the group is removed
-and the last process that drew from it is dead, so that no GPU is granted while another process still has memory on it.
+A group waits for resources in the queue of demands. Once created, each bundle is a pool (`BundlePool`) cut out of the machine's, and
+claimants that name the group draw from it. A bundle returns to the machine when the group is removed and the last process that drew from
+it is dead, so that no GPU is granted while another process still has memory on it.
 
 One machine satisfies PACK, SPREAD and STRICT_PACK alike. A group that it can never satisfy stays pending as on Ray, where a node might
-join; its waiters are notified immediately that it cannot be created.
+join; its waiters are notified immediately.
 
-All claimants of one group wait under one name, its scope: whatever is released inside of the group wakes them.
+All claimants of one group wait under one name, its scope.
 """
 
 from __future__ import annotations
@@ -42,8 +42,6 @@ REMOVED = "REMOVED"
 
 
 class BundlePool(ResourcePool):
-    """The resources of one bundle."""
-
     def __init__(self, reserved: Holding, scope: str) -> None:
         machine = reserved.pool
         self.apart = machine.apart
@@ -52,10 +50,9 @@ class BundlePool(ResourcePool):
             for kind, taken in reserved.devices.items()
         }
         self._fill({**reserved.amounts, FREE: FREE_LEASES * UNIT}, devices)
-        #: Resources that the machine has reserved for it.
         self.reserved = reserved
         self.scope = scope
-        #: The number of claimants that draw from it.
+        #: Claimants that draw from it.
         self.users = 0
         self._closing = False
 
@@ -72,7 +69,7 @@ class BundlePool(ResourcePool):
         return (self.scope,) if super().lend(holding) else ()
 
     def close(self) -> tuple[str, ...]:
-        """The group is removed. Returns the names of the resources that this frees now."""
+        """Return the names of the resources that this frees now."""
         self._closing = True
         return self._return_if_over()
 
@@ -83,7 +80,7 @@ class BundlePool(ResourcePool):
 
 
 class BundleSite:
-    """One bundle of a group, or (index -1) any: the pool that claimants draw from."""
+    """One bundle of a group, or (index -1) any of them."""
 
     __slots__ = ("group", "index", "key", "scope")
 
@@ -98,7 +95,6 @@ class BundleSite:
         return self.scope if self._open_to(claimant) is None else None
 
     def take(self, claimant: Claimant) -> Holding:
-        """Take what the claimant holds from the first bundle with room."""
         pool = self._open_to(claimant)
         assert pool is not None
         return pool.take(claimant.amounts)
@@ -133,7 +129,7 @@ def _fits(wanted: Amounts, bundle: Amounts) -> bool:
 
 
 class _Reservation:
-    """The resource pool of the group itself: the machine, for all bundles together."""
+    """The resource pool of the group: the machine, for all bundles together."""
 
     __slots__ = ("_group", "_machine", "key", "scope")
 
@@ -163,8 +159,6 @@ class _Reservation:
 
 
 class GroupRecord(Claimant):
-    """One placement group."""
-
     def __init__(self, group_id: bytes, spec: dict[str, Any], owner: str, actor: bytes | None, machine: ResourcePool) -> None:
         self.id = group_id
         self.bundles: list[Amounts] = [to_amounts(bundle) for bundle in spec["bundles"]]
@@ -175,7 +169,6 @@ class GroupRecord(Claimant):
         #: The driver that it ends with, or the actor that created it.
         self.owner = owner
         self.actor = actor
-        #: The job that it was created for.
         self.job = str(spec.get("job") or "")
         self.state = PENDING
         #: Why it can never be created.
@@ -193,13 +186,11 @@ class GroupRecord(Claimant):
 
     @property
     def scope(self) -> str:
-        """The name under which its claimants wait."""
+        """Its claimants wait under it."""
         return f"group {self.id.hex()}"
 
 
 class PlacementContext(Protocol):
-    """The part of the scheduler that groups need."""
-
     pool: ResourcePool
     members: dict[str, Member]
 
@@ -213,26 +204,23 @@ class PlacementContext(Protocol):
 
 
 class Groups:
-    """Every placement group of the session."""
-
     def __init__(self, context: PlacementContext) -> None:
         self._context = context
-        #: Groups that are not removed.
+        #: Not the removed ones.
         self.records: dict[bytes, GroupRecord] = {}
         #: Invariant: exactly the named groups in `records`.
         self._names: dict[tuple[str, str], GroupRecord] = {}
-        #: Removed groups that may still have bundles in use.
+        #: They may have bundles in use.
         self._removed: dict[bytes, GroupRecord] = {}
-        #: Rows of removed groups.
+        #: Of removed groups.
         self._removed_rows = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
 
     # ------------------------------------------------------------------------------------ their lives
     def create(self, member: Member, request: int, group_id: bytes, spec: dict[str, Any]) -> None:
-        """A process asked for a group."""
         context = self._context
         owner, actor = context.root_of(member.process)
         if owner not in context.members:
-            return  # its owner has exited, and the process that asks is about to be ended
+            return  # the owner has exited, and the process that asks is about to be ended
         group = GroupRecord(group_id, {**spec, "job": job_of(member.root)}, owner, actor, context.pool)
         if group.name and (group.namespace, group.name) in self._names:
             text = f"Failed to create placement group '{group_id.hex()}' because name '{group.name}' already exists."
@@ -259,14 +247,12 @@ class Groups:
         return f"The {group.label} with the bundles {bundles} can never be created: {reason}."
 
     def created(self, group: GroupRecord) -> None:
-        """The group has its bundles."""
         group.holding = None
         group.state = CREATED
         self._answer(group, True, True)
         self._context.given_back((group.scope,))
 
     def wait(self, member: Member, request: int, group_id: bytes) -> None:
-        """A process wants to know when the group is created."""
         group = self.records.get(group_id)
         if group is None:
             self._context.tell(member.process, (ANSWER, request, False, f"{GROUP_REMOVED}: {group_id.hex()}"))
@@ -283,7 +269,7 @@ class Groups:
         group.waiting.clear()
 
     def remove(self, group_id: bytes) -> None:
-        """Remove a group: its claimants are ended, its bundles return as they become empty."""
+        """Its claimants are ended, its bundles return as they become empty."""
         group = self.records.pop(group_id, None)
         if group is None:
             return
@@ -311,21 +297,21 @@ class Groups:
             self._removed_rows[group.id] = self._describe(group)
 
     def member_died(self, process: str) -> None:
-        """A process is dead: it waits for no group, and a driver's groups are removed."""
+        """The process waits for no group; a driver's groups are removed."""
         for group in list(self.records.values()):
             group.waiting = [waiting for waiting in group.waiting if waiting[0] != process]
             if group.owner == process and group.actor is None and not group.detached:
                 self.remove(group.id)
 
     def actor_died(self, actor: bytes) -> None:
-        """An actor is dead for good: its groups are removed."""
+        """Remove the groups of an actor that is dead for good."""
         for group in list(self.records.values()):
             if group.actor == actor and not group.detached:
                 self.remove(group.id)
 
     # ------------------------------------------------------------------------------------ asking
     def site(self, where: Any) -> BundleSite | None:
-        """The site that a demand's ``group`` names; None without one. An unknown group is one that was removed."""
+        """None without a ``group``. An unknown group was removed."""
         if where is None:
             return None
         group_id, index = where
@@ -336,7 +322,6 @@ class Groups:
         return BundleSite(group, index)
 
     def find(self, name: str, namespace: str) -> bytes | None:
-        """The id of the group with this name."""
         group = self._names.get((namespace, name))
         return None if group is None else group.id
 
@@ -346,16 +331,13 @@ class Groups:
         yield from self.records.values()
 
     def totals(self) -> dict[str, float]:
-        """Resources of all bundles, under Ray's names."""
         return _named((pool.total, index, group) for group in self.records.values() for index, pool in enumerate(group.pools))
 
     def free(self) -> dict[str, float]:
-        """Free resources of bundles, under Ray's names."""
         named = _named((pool.free, index, group) for group in self.records.values() for index, pool in enumerate(group.pools))
         return {name: quantity for name, quantity in named.items() if quantity > 0}
 
     def listing(self) -> list[dict[str, Any]]:
-        """Rows of every group."""
         return [*self._removed_rows, *map(self._describe, self.all())]
 
     @staticmethod
@@ -374,7 +356,6 @@ class Groups:
         }
 
     def reserved(self) -> list[Holding]:
-        """Resources that the machine has reserved (for tests)."""
         return [pool.reserved for group in self.all() for pool in group.pools]
 
     def validate(self, claimants: list[Claimant]) -> None:
@@ -405,5 +386,4 @@ def _named(pools: Iterator[tuple[Amounts, int, GroupRecord]]) -> dict[str, float
 
 
 def belongs_to(claimant: Claimant) -> bytes | None:
-    """The id of the group that a claimant draws from."""
     return claimant.site.group.id if isinstance(claimant, (GrantedLease, ActorRecord)) and isinstance(claimant.site, BundleSite) else None

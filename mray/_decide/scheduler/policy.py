@@ -6,33 +6,33 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 #: Failed starts in a row of workers of one environment before its waiting claimants are refused.
 SPAWN_ATTEMPTS = 3
-#: Leases without resources that may run concurrently; the limit prevents a fork bomb.
+#: Concurrent leases without resources; the limit prevents a fork bomb.
 FREE_LEASES = 256
-#: Dead actors whose cause is retained, by count and by bytes: the cause may be a pickled exception of the user.
+#: Dead actors, by count and by bytes: the cause may be a pickled exception of the user.
 TOMBSTONES = 10_000
 TOMBSTONE_BYTES = 4 << 20
-#: Dead actors, dead workers, removed placement groups and departed drivers that listings show, by count and by bytes of each kind.
+#: Dead actors, dead workers, removed placement groups and departed drivers in listings, by count and by bytes of each kind.
 DEAD_RECORDS = 1000
 DEAD_RECORD_BYTES = 1 << 20
 #: Exited workers whose last calls the timeline retains, by count and by bytes.
 LAST_CALLERS = 1000
 LAST_CALL_BYTES = 1 << 20
-#: Workers started ahead of need, at most.
+#: At most, ahead of need.
 PRESTART = 2
 
-#: The prefix of mray's private environment variables.
+#: Of the environment.
 PRIVATE_VARIABLES = "MRAY_WORKER_"
 #: Replaces the value of a variable in listings, which may be a secret.
 HIDDEN = "<redacted>"
-#: Names the program that a worker is started under (see `mray._runtime.processes.launch.Wrapper`).
+#: The program that a worker is started under (`mray._runtime.processes.launch.Wrapper`).
 WRAPPER_VARIABLE = PRIVATE_VARIABLES + "WRAPPER"
-#: Names the interpreter that a worker is started with (see `mray._runtime.processes.launch.LaunchedInterpreter`).
+#: The interpreter that a worker is started with (`mray._runtime.processes.launch.LaunchedInterpreter`).
 INTERPRETER_VARIABLE = PRIVATE_VARIABLES + "INTERPRETER"
-#: Variables that the loader, the C library or the interpreter reads only when a process starts.
+#: By the loader, the C library or the interpreter.
 READ_AT_START = ("LD_", "PYTHON", "MALLOC_", "GLIBC_TUNABLES", "LANG", "LC_", "TZ", "OPENSSL_CONF")
-#: Those by which foreign code runs in each process that starts: it may start threads, and count processes.
+#: Foreign code runs in each process that starts: it may start threads, and count processes.
 RUN_AT_START = ("LD_PRELOAD", "LD_AUDIT")
-#: Variables that numerical libraries read at import, which preloading does before the fork.
+#: By numerical libraries, which preloading imports before the fork.
 READ_AT_IMPORT = (
     *("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "TORCH_", "PYTORCH_"),
     *("ARROW_", "HF_", "NPY_", "NUMPY_", "SCIPY_", "SKLEARN_", "TRANSFORMERS_"),
@@ -44,11 +44,10 @@ _READ_LATER = ("RAY_DATA_SHUFFLE_REDUCE_WORKER", "RAY_SERVE_INTERNAL_")
 
 
 def shown_variables(environment: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The names of a worker's variables, for listings."""
     return {name: HIDDEN for name, _value in environment if not name.startswith(PRIVATE_VARIABLES)}
 
 
-#: The distance of two devices, by index; 0: as close as possible.
+#: By index; 0: as close as possible.
 Apart = Callable[[int, int], int]
 
 
@@ -76,7 +75,7 @@ def choose_device(
 
 
 def _closest(idle: Sequence[int], count: int, apart: Apart, near: Sequence[int]) -> list[int]:
-    """`count` of the idle devices: greedily from each start, always the next closest one; the best of these sets.
+    """The `count` closest idle devices: greedily from each start.
 
     Among equally close sets, the one that the remaining devices are farthest from, since it comes out of the smallest sufficient group
     of neighbours.
@@ -101,17 +100,17 @@ def _closest(idle: Sequence[int], count: int, apart: Apart, near: Sequence[int])
 
 
 def prestart_count(cpus: float) -> int:
-    """The number of workers to start ahead of need."""
+    """Workers to start ahead of need."""
     return min(PRESTART, int(cpus))
 
 
 def idle_limit(cpus: float) -> int:
-    """The number of idle workers that are retained."""
+    """Idle workers that are retained."""
     return max(4, int(cpus))
 
 
 def needs_fresh_interpreter(environment: Mapping[str, str], zygotes: Mapping[str, str], around: Mapping[str, str], preloaded: bool) -> bool:
-    """Whether these variables of a worker come too late for a process forked from a zygote with `zygotes`, in addition to `around`."""
+    """Whether these variables come too late for a process forked from a zygote with `zygotes`, in addition to `around`."""
     late = READ_AT_START + READ_AT_IMPORT + _READ_BY_RAYS if preloaded else READ_AT_START
     return not environment.keys().isdisjoint((WRAPPER_VARIABLE, INTERPRETER_VARIABLE)) or any(
         environment.get(name, around.get(name)) != zygotes.get(name, around.get(name))

@@ -16,19 +16,18 @@ _Item = TypeVar("_Item")
 ClassKey = tuple[tuple[tuple[str, int], ...], tuple[tuple[str, int], ...], Environment, tuple[Any, ...]]
 
 
-# States of a worker.
 STARTING = "starting"
 IDLE = "idle"
 BUSY = "busy"
 LEAVING = "leaving"
 
 
-#: Follows a worker's GPU: the worker is, or was asked to be, a client of MPS for a fraction of that GPU.
+#: Follows a worker's GPU: the worker is, or was asked to be, a client of MPS for a fraction of it.
 SHARED = "shared"
 
 
 class Ordered(dict[_Item, None]):
-    """A set with insertion order, so that equal events give equal instructions in equal order."""
+    """A set with insertion order: equal events give equal instructions in equal order."""
 
     def add(self, item: _Item) -> None:
         self[item] = None
@@ -38,8 +37,6 @@ class Ordered(dict[_Item, None]):
 
 
 class Tally(dict[_Item, int]):
-    """A count per key; 0 for absent keys."""
-
     def add(self, item: _Item) -> None:
         self[item] = self.get(item, 0) + 1
 
@@ -51,16 +48,15 @@ class Tally(dict[_Item, int]):
 
 
 def environment_of(variables: dict[str, str] | None, default: Environment) -> Environment:
-    """The key of workers with these variables."""
     if variables is None:
         return default
     return tuple(sorted(variables.items()))
 
 
 class LaunchSite(Protocol):
-    """A source of a claimant's resources other than the machine: see `mray._decide.scheduler.placement`."""
+    """A source of resources other than the machine: see `mray._decide.scheduler.placement`."""
 
-    #: The key of interchangeable demands for it, and the name under which claimants wait for it.
+    #: The key of interchangeable demands for it; claimants wait under it.
     key: Any
     scope: str
 
@@ -92,14 +88,14 @@ class Claimant:
         self.placement = placement
         self.environment = environment
         self.label = label
-        #: The source of its resources, if not the machine.
+        #: None: the machine.
         self.site = site
         #: "auto", a tuple of CPUs, or None; and the CPUs that its worker is pinned to.
         self.affinity = tuple(affinity) if isinstance(affinity, list) else affinity
         self.cpus: tuple[int, ...] = ()
         #: Refused when its resources are not free, instead of queued.
         self.fail_fast = fail_fast
-        #: Its scheduling class: claimants with equal keys are interchangeable.
+        #: Its scheduling class.
         self.key: ClassKey = (
             tuple(sorted(amounts.items())),
             tuple(sorted(placement.items())),
@@ -114,22 +110,21 @@ class Claimant:
 
     @property
     def needs(self) -> Amounts:
-        """The resources that must exist for it to be placed, including those it will hold."""
+        """Resources that must exist when it is placed, including those it will hold."""
         return {**self.placement, **{name: max(units, self.placement.get(name, 0)) for name, units in self.amounts.items()}}
 
     @property
     def needs_free(self) -> Amounts:
-        """The resources that must be free when it is placed: those it will hold; for a fail-fast claimant, all that must exist."""
+        """Resources that must be free when it is placed: those it will hold; for a fail-fast claimant, all that must exist."""
         return self.needs if self.fail_fast else self.amounts
 
     @property
     def sources(self) -> Iterable[str]:
-        """The names under which others wait for what it holds."""
+        """Others wait for what it holds under these names."""
         return self.amounts if self.site is None else (self.site.scope,)
 
     @property
     def client_process(self) -> str:
-        """The client that waits for the lease; "" for an actor."""
         return ""
 
 
@@ -139,7 +134,7 @@ class GrantedLease(Claimant):
     def __init__(
         self, number: int, client: Member, request: int, demand: dict[str, Any], default: Environment, site: LaunchSite | None = None
     ) -> None:
-        # A lease without resources holds one of `FREE`, which bounds their number.
+        # `FREE` bounds the number of leases without resources.
         amounts = to_amounts(demand["resources"]) or {FREE: UNIT}
         environment = stamped(environment_of(demand.get("env"), default), client.root)
         label = str(demand.get("label", "a task"))
@@ -177,27 +172,25 @@ class ActorRecord(Claimant):
         self.name: str | None = spec.get("name")
         self.namespace = str(spec.get("namespace") or "")
         self.detached = bool(spec.get("detached"))
-        #: The lifetime root of its process: its own if it is detached, else its creator's.
+        #: Its own if it is detached, else its creator's.
         self.root = root
         #: -1: unlimited.
         self.restarts_left = int(spec.get("max_restarts") or 0)
         self.state = PENDING
         self.incarnation = 0
         self.cause: Cause | None = None
-        #: Processes that hold handles. An actor that is not detached ends with its last holder.
+        #: Processes with handles. An actor that is not detached ends with its last holder.
         self.holders: Ordered[str] = Ordered()
         self.watchers: Ordered[str] = Ordered()
-        #: Whether the arguments of its constructor are still to arrive.
+        #: The arguments of its constructor are still to arrive.
         self.announced = bool(spec.get("announced"))
-        #: Whether it waits before a restart, since its process died in the constructor.
+        #: It waits before a restart, since its process died in the constructor.
         self.resting = False
-        #: Whether it was asked to exit after its queued calls.
+        #: It was asked to exit after its queued calls.
         self.leaving = False
 
 
 class WorkerRecord:
-    """One worker process."""
-
     __slots__ = ("claimant", "environment", "gpus", "intended", "may_restart", "pid", "process", "state")
 
     def __init__(self, process: str, environment: Environment) -> None:
@@ -205,17 +198,17 @@ class WorkerRecord:
         self.environment = environment
         self.pid = 0
         self.state = STARTING
-        #: GPUs of the work it has done: None before any, ``()`` for none; `SHARED` at the end. A worker is only reused for the same.
+        #: GPUs of the work it has done: None before any, ``()`` for none; `SHARED` at the end.
         self.gpus: tuple[int | str, ...] | None = None
         self.claimant: Claimant | None = None
         #: Why its death was ordered or announced: (kind, text).
         self.intended: tuple[str, str] | None = None
-        #: Whether an actor in it may be restarted although its death was ordered.
+        #: An actor in it may be restarted although its death was ordered.
         self.may_restart = False
 
 
 class Member:
-    """A process of the session (a driver or a worker) as a client."""
+    """A driver or a worker as a client."""
 
     __slots__ = ("held", "leases", "owned", "pid", "process", "requests", "root", "watched")
 
@@ -224,7 +217,7 @@ class Member:
         self.pid = pid
         #: Its lifetime root (see `mray._decide.scheduler.root_names`).
         self.root = root
-        #: Leases by id, granted or waiting for a worker or resources, and by request.
+        #: By id, granted or waiting for a worker or resources, and by request.
         self.leases: dict[int, GrantedLease] = {}
         self.requests: dict[int, GrantedLease] = {}
         #: Actors that it created, holds handles of, watches.

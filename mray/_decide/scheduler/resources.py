@@ -16,18 +16,17 @@ UNIT = 10_000
 
 CPU = "CPU"
 GPU = "GPU"
-#: mray's own resource: a lease without resources holds one of it, which bounds their number.
+#: mray's own resource, of which a lease without resources holds one.
 FREE = "_free_lease"
 #: Resources that a blocked claimant returns while it waits.
 LENDABLE = (CPU, FREE)
 
-#: Resource name to units; entries are positive.
+#: By resource; positive units.
 Amounts = dict[str, int]
 GpuId = int | str
 
 
 def to_units(quantity: float) -> int:
-    """A quantity as Ray's users write it, in units."""
     return round(quantity * UNIT)
 
 
@@ -36,7 +35,6 @@ def from_units(units: int) -> float:
 
 
 def to_amounts(quantities: Mapping[str, float]) -> Amounts:
-    """Units of every resource with a positive quantity."""
     return {name: units for name, quantity in quantities.items() if (units := to_units(quantity)) > 0}
 
 
@@ -50,17 +48,15 @@ def describe(amounts: Mapping[str, int]) -> str:
 
 
 class Holding:
-    """The resources that one claimant has taken."""
-
     __slots__ = ("amounts", "devices", "lent", "pool")
 
     def __init__(self, pool: ResourcePool, amounts: Amounts, devices: dict[str, tuple[tuple[int, int], ...]]) -> None:
-        #: The pool that it returns to.
+        #: It returns to it.
         self.pool = pool
         self.amounts = amounts
         #: By kind (`GPU`, another accelerator): index and units of each device.
         self.devices = devices
-        #: Whether the CPUs are returned while the claimant is blocked.
+        #: The CPUs are returned while the claimant is blocked.
         self.lent = False
 
 
@@ -84,7 +80,7 @@ def _together(_one: GpuId, _other: GpuId) -> int:
 class ResourcePool:
     """All resources of the machine, or (`mray._decide.scheduler.placement.BundlePool`) of one bundle."""
 
-    #: The distance of two GPUs; called only where there is a choice.
+    #: Called only where there is a choice.
     apart: Callable[[GpuId, GpuId], int] = staticmethod(_together)
 
     def __init__(
@@ -154,11 +150,10 @@ class ResourcePool:
         return None
 
     def quantities(self) -> dict[str, float]:
-        """Resources of the machine."""
         return to_quantities(self._declared())
 
     def _declared(self) -> dict[str, int]:
-        """Everything except mray's own resources."""
+        """Without mray's own resources."""
         return {name: units for name, units in self.total.items() if name != FREE}
 
     def available(self) -> dict[str, float]:
@@ -173,7 +168,7 @@ class ResourcePool:
         return tuple(self.devices[kind].ids[index] for index, _units in holding.devices.get(kind, ()))
 
     def accelerators_of(self, holding: Holding) -> dict[str, list[GpuId]]:
-        """The accelerators besides GPUs, by kind."""
+        """Besides GPUs, by kind."""
         return {kind: list(self.ids_of(holding, kind)) for kind in holding.devices if kind != GPU}
 
     # ------------------------------------------------------------------------------------ taking and giving
@@ -197,8 +192,8 @@ class ResourcePool:
     def try_take_all(self, wanted: Sequence[Amounts]) -> list[Holding] | str:
         """Take all of these or none. Returns the holdings in the same order, or the name of a lacking resource.
 
-        Large shares of GPUs go first, each onto the fullest device with room. (That packs fractions well but not always optimally; what
-        it cannot pack into an empty machine counts as impossible.)
+        Large shares of GPUs go first, each onto the fullest device with room. (That does not always pack optimally; what it cannot pack
+        into an empty machine counts as impossible.)
         """
         taken: dict[int, Holding] = {}
         near: list[int] = []
@@ -216,7 +211,7 @@ class ResourcePool:
         return [taken[index] for index in range(len(wanted))]
 
     def give(self, holding: Holding) -> tuple[str, ...]:
-        """Return everything. Returns the names under which claimants wait for it."""
+        """Return the names under which claimants wait for the holding's resources."""
         names = tuple(holding.amounts)
         free = self.free
         for name, units in holding.amounts.items():
@@ -249,7 +244,6 @@ class ResourcePool:
                     self.free[name] -= holding.amounts[name]
 
     def validate(self, holdings: Iterable[Holding]) -> None:
-        """Assert that free and held amounts add up to the total."""
         used: dict[str, int] = {}
         held = {kind: [0] * len(devices.ids) for kind, devices in self.devices.items()}
         for holding in holdings:

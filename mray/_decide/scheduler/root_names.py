@@ -2,8 +2,7 @@
 
 A *root* is the job of a driver (``"01000000"``), or a detached actor of one, which outlives it (``"01000000/<actor id>"``). Every member
 of the session belongs to one root for life: a driver to its job, a worker to the root that it was started for. A member's requests
-belong to its root, except that a detached actor begins its own. So no code of one driver runs in a process that has run code of another,
-and all processes of a root end with it.
+belong to its root, except that a detached actor begins its own. So no code of one driver runs in a process that has run code of another.
 
 The root of a worker is one of its variables, which are the key of its pool.
 """
@@ -12,10 +11,9 @@ from __future__ import annotations
 
 from mray._decide.scheduler.policy import PRIVATE_VARIABLES
 
-#: Variables, sorted by name.
+#: Sorted by name.
 Environment = tuple[tuple[str, str], ...]
 
-#: The variable with the root of a worker.
 ROOT_VARIABLE = PRIVATE_VARIABLES + "ROOT"
 
 
@@ -27,7 +25,6 @@ def stamped(environment: Environment, root: str) -> Environment:
 
 
 def root_of(environment: Environment) -> str:
-    """The root of workers with these variables."""
     for name, value in environment:
         if name == ROOT_VARIABLE:
             return value
@@ -35,10 +32,8 @@ def root_of(environment: Environment) -> str:
 
 
 def job_of(root: str) -> str:
-    """The job of a root."""
     return root.partition("/")[0]
 
 
 def detached_root(root: str, actor: bytes) -> str:
-    """The root of a detached actor that a member of `root` creates."""
     return f"{job_of(root)}/{actor.hex()}" if root else ""

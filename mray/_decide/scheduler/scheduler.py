@@ -1,6 +1,4 @@
-"""The scheduler: events in, instructions out.
-
-`Scheduler.handle` applies one event to the records and returns the instructions that follow. Nothing else changes the records.
+"""The scheduler: events in, instructions out. Nothing but `Scheduler.handle` changes the records.
 
 The life of a claimant (see `mray._decide.scheduler.records.Claimant`)::
 
@@ -56,7 +54,6 @@ from mray._decide.scheduler.resources import CPU, FREE, GPU, UNIT, GpuId, Holdin
 from mray._decide.scheduler.root_names import Environment, job_of, root_of, stamped
 from mray._decide.scheduler.workers import WorkerPool
 
-#: The cause of what `Scheduler._driver_reset` ends.
 _RESET = "the session was reset since"
 _RESET_ACTOR = "The actor is dead because its session was reset since."
 _RESET_ROLE = "the driver, before its session was reset,"
@@ -64,8 +61,6 @@ _FULL = "The node specified via NodeAffinitySchedulingStrategy is full, and _fai
 
 
 class Scheduler:
-    """All decisions of a session."""
-
     def __init__(
         self,
         resources: Mapping[str, float],
@@ -83,7 +78,7 @@ class Scheduler:
         self.workers = WorkerPool(new_process)
         self.actors = Actors(self)
         self.groups = Groups(self)
-        #: Every joined process, by name.
+        #: By name.
         self.members: dict[str, Member] = {}
         self.roots = LifetimeRoots(self.workers, self.end_worker)
         self.leases: dict[int, GrantedLease] = {}
@@ -128,7 +123,6 @@ class Scheduler:
         }
 
     def handle(self, event: events.Event) -> list[Instruction]:
-        """Apply an event; return instructions, in order."""
         out = self._out = []
         self.event_log.note(event)
         self._dispatch[type(event)](event)
@@ -198,7 +192,7 @@ class Scheduler:
 
     def _refuse_waiting(self, environment: Environment, cause: Cause) -> None:
         """Workers of this environment die as they start."""
-        # Only names: values may be secrets.
+        # Values may be secrets.
         names = [name for name, _value in environment if not name.startswith(PRIVATE_VARIABLES)]
         with_what = f" with the env_vars {names}" if names else ""
         text = f"{NO_PROCESS}{with_what}: it {cause.text or cause.how()} as it started"
@@ -214,7 +208,7 @@ class Scheduler:
                 self.actors.bury(claimant, Cause(CAUSE_REFUSED, f"{claimant.label}: {text}", cause.pid, cause.status))
 
     def _worker_left(self, event: events.WorkerLeft) -> None:
-        """A worker exits on purpose: its CPUs are free immediately, the rest once it is dead or its lease returned."""
+        """The worker's CPUs are free immediately, the rest once it is dead or its lease returned."""
         worker = self.workers.workers.get(event.process)
         if worker is None:
             return
@@ -253,8 +247,8 @@ class Scheduler:
     def _driver_reset(self, event: events.DriverReset) -> None:
         """End everything that the driver, which will join again under another name, has asked for, through whatever process.
 
-        A worker survives if it does nothing, leases no other, and owns no actor and no object. So tests that share a session find warm
-        processes and no trace of each other.
+        A worker survives if it does nothing, leases no other, and owns no actor and no object, so that tests that share a session find
+        warm processes.
         """
         member = self.members.pop(event.process)
         for actor in list(self.actors.records.values()):
@@ -279,7 +273,6 @@ class Scheduler:
         return worker.state == IDLE and self._may_go(worker) and worker.process not in owners
 
     def leaving(self) -> set[str]:
-        """Exiting workers."""
         return {worker.process for worker in self.workers.workers.values() if worker.intended is not None}
 
     # ------------------------------------------------------------------------------------ leases
@@ -304,7 +297,7 @@ class Scheduler:
             self.withdraw(lease)
             self._forget(lease)
         elif member is not None:
-            # The grant is in flight to a client that will not use it: an event before its refusal must not end the worker as well.
+            # The grant is in flight to a client that will not use it: an event before its refusal must not end the worker too.
             for granted in [lease for lease in member.leases.values() if lease.request == event.request]:
                 self._end_lease(granted)
 
@@ -355,14 +348,13 @@ class Scheduler:
                     del self._recallable[name]
 
     def _recall(self, lease: GrantedLease) -> None:
-        """Others wait for what the lease holds."""
         self._no_longer_recallable(lease)
         self.tell(lease.client.process, (LEASE_RECALL, lease.id))
 
     def _task_blocked(self, event: events.TaskBlocked) -> None:
         worker = self.workers.workers.get(event.process)
         if worker is not None and worker.state == LEAVING and isinstance(worker.claimant, GrantedLease):
-            self._end_lease(worker.claimant)  # it is done, and stays while others need what it owns
+            self._end_lease(worker.claimant)  # it stays while others need what it owns
             return
         holding = self._lease_holding(event.process)
         if holding is not None:
@@ -374,7 +366,7 @@ class Scheduler:
             holding.pool.take_back(holding)
 
     def _lease_holding(self, process: str) -> Holding | None:
-        """The resources of the task in this worker; actors retain theirs while they wait."""
+        """Of the task in this worker; actors retain theirs while they wait."""
         worker = self.workers.workers.get(process)
         if worker is None or worker.state == LEAVING or not isinstance(worker.claimant, GrantedLease):
             return None
@@ -392,7 +384,6 @@ class Scheduler:
         self.tell(event.process, (ANSWER, event.request, True, None))
 
     def claimants(self) -> list[Claimant]:
-        """All leases and actors that are not over."""
         return [*self.leases.values(), *self.actors.records.values()]
 
     def root_of(self, process: str) -> tuple[str, bytes | None]:
@@ -416,7 +407,6 @@ class Scheduler:
         return next(drivers, process), None
 
     def evict(self, claimant: Claimant, kind: str, text: str) -> None:
-        """End a claimant, wherever it is."""
         if isinstance(claimant, ActorRecord):
             self.actors.evict(claimant, kind, text)
         elif claimant.worker is not None:
@@ -464,7 +454,7 @@ class Scheduler:
             self._vacate(claimant)
 
     def kill(self, claimant: Claimant, kind: str, text: str, *, may_restart: bool = False) -> None:
-        """End the claimant's worker; the claimant is notified when the worker is dead."""
+        """The claimant is notified when its worker is dead."""
         worker = claimant.worker
         assert worker is not None
         if worker.intended is None or not may_restart:
@@ -474,7 +464,7 @@ class Scheduler:
         self._out.append(KillWorker(worker.process))
 
     def end_worker(self, worker: WorkerRecord, kind: str, text: str) -> None:
-        """End a worker for good, whatever it does; with a cause if it is known already."""
+        """End a worker for good, whatever it does."""
         self.workers.withdraw(worker)
         worker.intended = worker.intended or (kind, text)
         worker.may_restart = False
@@ -484,7 +474,7 @@ class Scheduler:
 
     # ------------------------------------------------------------------------------------ placing
     def _place(self) -> None:
-        """Place waiting claimants on free resources, then recall leases for the rest."""
+        """Place claimants on free resources, then recall leases for the rest."""
         while (claimant := self.queue.next(self.pool)) is not None:
             site = claimant.site
             claimant.holding = self.pool.take(claimant.amounts, self._companions(claimant)) if site is None else site.take(claimant)
@@ -511,7 +501,6 @@ class Scheduler:
         ]
 
     def _place_expired(self, event: events.PlaceExpired) -> None:
-        """Refuse a fail-fast claimant that still waits."""
         known = self.leases if isinstance(event.claimant, int) else self.actors.records
         claimant: Claimant | None = known.get(event.claimant)  # type: ignore[arg-type]
         if claimant is None or claimant.over or claimant.holding is not None or claimant.worker is not None:
@@ -521,7 +510,7 @@ class Scheduler:
         self.evict(claimant, CAUSE_REFUSED, f"{claimant.label}: {_FULL}: {there}.")
 
     def _seat(self, claimant: Claimant) -> None:
-        """Find a worker for a claimant that has its resources."""
+        """The claimant has its resources."""
         worker = self.workers.take(claimant, self._sees(claimant), self._suits)
         if worker is not None:
             self._assign(worker, claimant)
@@ -536,7 +525,7 @@ class Scheduler:
         return claimant.holding.pool.ids_of(claimant.holding)
 
     def _sees(self, claimant: Claimant) -> tuple[GpuId, ...]:
-        """The GPUs of its worker, as in `WorkerRecord.gpus`."""
+        """As in `WorkerRecord.gpus`."""
         assert claimant.holding is not None
         has_part = self._mps and any(units < UNIT for _index, units in claimant.holding.devices.get(GPU, ()))
         return (*self._gpus_of(claimant), SHARED) if has_part else self._gpus_of(claimant)
@@ -550,7 +539,7 @@ class Scheduler:
         self._out.append(SpawnWorker(worker.process, environment))
 
     def _settle(self, worker: WorkerRecord) -> None:
-        """A worker is idle: assign it to the longest waiting claimant, retain it, or end it."""
+        """Assign an idle worker to the longest waiting claimant, retain it, or end it."""
         if worker.state == LEAVING:
             worker.claimant = None
             return
@@ -568,7 +557,7 @@ class Scheduler:
             self._dismiss(surplus)
 
     def _suits(self, worker: WorkerRecord, claimant: Claimant) -> bool:
-        """An actor's end is its process's end, so it is not placed in a process on whose life other actors depend."""
+        """An actor is not placed in a process on whose life other actors depend, since its end is the process's end."""
         return not (isinstance(claimant, ActorRecord) and self.members[worker.process].owned)
 
     def _may_go(self, worker: WorkerRecord) -> bool:
@@ -577,7 +566,6 @@ class Scheduler:
         return not member.owned and not member.leases
 
     def _dismiss(self, worker: WorkerRecord) -> None:
-        """End an idle worker."""
         worker.state = LEAVING
         worker.intended = (CAUSE_EXIT, "the worker had nothing to do")
         self.tell(worker.process, (EXIT, *worker.intended))
@@ -612,7 +600,6 @@ class Scheduler:
             self.tell(worker.process, (ACTOR_START, claimant.id, spec, claimant.incarnation))
 
     def _vacate(self, claimant: Claimant) -> None:
-        """Release the resources and the worker of a claimant."""
         if claimant.cpus:
             self.cpu_loads.give(claimant.cpus)
             claimant.cpus = ()
@@ -625,7 +612,6 @@ class Scheduler:
             claimant.worker = None
 
     def given_back(self, names: tuple[str, ...]) -> None:
-        """Resources under these names were freed."""
         self.queue.given_back(names)
         self._place_needed = True
 
@@ -645,7 +631,6 @@ class Scheduler:
 
     # ------------------------------------------------------------------------------------ for tests and errors
     def validate(self) -> None:
-        """Assert every invariant; walks everything."""
         self.queue.validate()
         self.workers.validate()
         self.actors.validate()
@@ -669,7 +654,7 @@ class Scheduler:
             assert (lease.request in lease.client.requests) == (lease.worker is None)
 
 
-#: The listings that processes may request, by name: builtin values, built on request.
+#: By name: builtin values, built on request.
 _LISTINGS: dict[str, Callable[..., Any]] = {
     "cluster_resources": lambda scheduler: {**scheduler.pool.quantities(), **scheduler.groups.totals()},
     "available_resources": lambda scheduler: {**scheduler.pool.available(), **scheduler.groups.free()},

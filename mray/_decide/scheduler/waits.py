@@ -1,8 +1,7 @@
 """Requests that wait for resources whose holders do not release them by themselves. Pure.
 
 A running task ends, so waiting for it needs no warning. An actor holds its resources while it lives, a placement group until it is
-removed, and a waiting task its GPUs: a request for those waits until the program acts. (Ray warns by the same rule, when no task makes
-progress.)
+removed, and a waiting task its GPUs: a request for those waits until the program acts.
 """
 
 from __future__ import annotations
@@ -20,13 +19,11 @@ if TYPE_CHECKING:
     from mray._decide.scheduler.placement import Groups
     from mray._decide.scheduler.resources import ResourcePool
 
-#: The number of holders that a sentence names.
+#: In a sentence.
 _MOST_NAMED = 5
 
 
 class WaitsContext(Protocol):
-    """The part of the scheduler that is examined."""
-
     pool: ResourcePool
     queue: DemandQueue
     groups: Groups
@@ -35,16 +32,12 @@ class WaitsContext(Protocol):
 
 
 class Wait(Record):
-    """A scheduling class that waits."""
-
     #: The resource that is not free, or the scope of a placement group.
     lacks: str
-    #: The waiting claimants, the next one first.
     claimants: list[Claimant]
 
 
 def waits(scheduler: WaitsContext) -> Iterator[Wait]:
-    """Classes that wait for resources that no holder releases by itself."""
     for wait in map(Wait._make, scheduler.queue.asleep()):
         holders = _holders(scheduler, wait.lacks)
         if wait.lacks != FREE and not any(isinstance(each, GrantedLease) and each.holding and not each.holding.lent for each in holders):
@@ -52,7 +45,7 @@ def waits(scheduler: WaitsContext) -> Iterator[Wait]:
 
 
 def _holders(scheduler: WaitsContext, name: str) -> list[Claimant]:
-    """Claimants that hold some of a resource of the machine, or of a placement group."""
+    """Of a resource of the machine, or of a placement group."""
     found: list[Claimant] = [group for group in scheduler.groups.records.values() if group.pools and group.amounts.get(name)]
     for claimant in scheduler.claimants():
         holding = claimant.holding
@@ -65,7 +58,7 @@ def _holders(scheduler: WaitsContext, name: str) -> list[Claimant]:
 
 
 def sentence(scheduler: WaitsContext, wait: Wait) -> str:
-    """A sentence about a wait: the claimant, its demand, and the holders."""
+    """The claimant, its demand, and the holders."""
     lacks, (claimant, *others) = wait
     labels = Counter(other.label for other in others).most_common(_MOST_NAMED)
     behind = f" (nor can, behind it, {', '.join(f'{count} x {label}' for label, count in labels)})" if labels else ""
@@ -93,7 +86,7 @@ def _described(holder: Claimant, name: str) -> str:
 
 
 def root_of_waiting(claimant: Claimant) -> str:
-    """The root that a claimant waits for; "" for none."""
+    """Empty for none."""
     if isinstance(claimant, GrantedLease):
         return claimant.client.root
     return claimant.root if isinstance(claimant, ActorRecord) else str(getattr(claimant, "job", ""))

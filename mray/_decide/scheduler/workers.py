@@ -18,14 +18,12 @@ _Gpus = tuple[GpuId, ...] | None
 
 
 class WorkerPool:
-    """All worker processes of the session."""
-
     def __init__(self, new_process: Callable[[], str]) -> None:
         self._new_process = new_process
         self.workers: dict[str, WorkerRecord] = {}
-        #: Idle workers by what they can be used for; the most recently busy is taken first.
+        #: By use; the most recently busy is taken first.
         self._idle: dict[tuple[Environment, _Gpus], dict[str, WorkerRecord]] = {}
-        #: Idle workers, the longest idle first.
+        #: The longest idle first.
         self._idle_order: dict[str, WorkerRecord] = {}
         #: The number of starting workers; of failed starts in a row.
         self._starting: Tally[Environment] = Tally()
@@ -48,12 +46,11 @@ class WorkerPool:
         return None
 
     def wait(self, claimant: Claimant) -> None:
-        """Queue a claimant for a worker of its environment."""
         self._waiting.setdefault(claimant.environment, deque()).append(claimant)
         self._waiting_count.add(claimant.environment)
 
     def drop(self, claimant: Claimant) -> None:
-        """A claimant that waits here is over."""
+        """The claimant is over."""
         self._no_longer_waiting(claimant.environment)
 
     def _no_longer_waiting(self, environment: Environment) -> None:
@@ -62,11 +59,10 @@ class WorkerPool:
             del self._waiting[environment]
 
     def missing(self, environment: Environment) -> int:
-        """The number of workers of this environment still to be started."""
+        """Workers of this environment still to be started."""
         return max(0, self._waiting_count.get(environment, 0) - self._starting.get(environment, 0))
 
     def start(self, environment: Environment) -> WorkerRecord:
-        """Return the record of a worker that is to be started."""
         worker = WorkerRecord(self._new_process(), environment)
         self.workers[worker.process] = worker
         self._starting.add(environment)
@@ -92,7 +88,6 @@ class WorkerPool:
         return None
 
     def of(self, root: str) -> list[WorkerRecord]:
-        """The workers that were started for this root."""
         return [worker for worker in self.workers.values() if root_of(worker.environment) == root]
 
     def forget(self, root: str) -> None:
@@ -115,7 +110,6 @@ class WorkerPool:
             self._starting.remove(worker.environment)
 
     def rest(self, worker: WorkerRecord) -> None:
-        """The worker is idle."""
         worker.state = IDLE
         worker.claimant = None
         self._idle.setdefault((worker.environment, worker.gpus), {})[worker.process] = worker
@@ -137,7 +131,6 @@ class WorkerPool:
         return found
 
     def withdraw(self, worker: WorkerRecord) -> None:
-        """The worker takes no new work."""
         if worker.state == IDLE:
             self._no_longer_idle(worker)
 
@@ -150,8 +143,8 @@ class WorkerPool:
             del self._idle[key]
 
     def died(self, worker: WorkerRecord, *, for_good: bool = False) -> bool:
-        """Forget a dead worker. Returns True if its environment cannot start workers, so that waiting claimants are to be refused.
-        `for_good`: another attempt would fail too.
+        """Return True if the worker's environment cannot start workers, so that waiting claimants are to be refused. `for_good`: another
+        attempt would fail too.
         """
         del self.workers[worker.process]
         if worker.state == IDLE:
@@ -166,7 +159,7 @@ class WorkerPool:
         return True
 
     def give_up(self, environment: Environment) -> list[Claimant]:
-        """Remove and return all claimants that wait for a worker of this environment."""
+        """Remove and return the claimants that wait for a worker of this environment."""
         queue = self._waiting.pop(environment, deque())
         self._waiting_count.pop(environment, None)
         return [claimant for claimant in queue if not claimant.over]

@@ -9,11 +9,6 @@
                      ├──▶ arguments, actors, leases, cancelling: calls ──────────────────┘
                      └──▶ wakeups: doorbells of other processes
 
-A call is a record in `calls`; `arguments` packs its arguments, `actor_calls` has the queue of each actor, `leases` the workers leased for
-tasks, both as `mray._decide.caller` decides; `reconstruction` recomputes a lost value by calling its task again. `wakeups` are doorbells
-across processes (contract: `doorbells`), `descriptors` the file descriptors that ring them. `platform` names the seams that another engine
-replaces.
-
 ====================  ====================================================================================================
 call                  a task or a method call, as its caller remembers it until the reply arrives
 pool                  all tasks with the same resources and environment, and the leases that run them

@@ -1,7 +1,4 @@
-"""Calls of this process to actors: a queue for each actor, which follows it from process to process.
-
-After ACTOR_SUBSCRIBE the node sends the process of an actor, and each change of its state (ACTOR_STATE).
-"""
+"""Calls of this process to actors: a queue for each actor, which follows it from process to process."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ if TYPE_CHECKING:
     from mray._runtime.connections.endpoint import Endpoint
     from mray._runtime.objects.borrowing import Borrowing
 
-#: Seconds to wait for the node's report about an actor's exited process.
+#: For the node's report about an actor's exited process.
 _REPORT_SECONDS = 10.0
 
 
@@ -41,14 +38,14 @@ class ActorCaller:
         self.actor: ActorQueue[Call] = ActorQueue(actor_id)
         self.actor.rest = self.client.info["retry_delay"]
         self.max_task_retries = 0
-        #: Whether `native` must check a call before it is submitted.
+        #: `native` must check a call before it is submitted.
         self.needs_check = False
         self.class_name = ""
         #: In the process that created the actor: the constructor's arguments, for restarts.
         self.pins: Any = None
-        #: Whether the actor ends with this process.
+        #: The actor ends with this process.
         self.owned = False
-        #: Called after each change of its state.
+        #: Called after each change of state.
         self.watchers: list[Callable[[], None]] = []
 
     def _follow(self, instructions: do.Instructions) -> None:
@@ -65,7 +62,6 @@ class ActorCaller:
         self.needs_check = bool(self.max_task_retries or self.actor.most_pending)
 
     def submit(self, call: Call) -> None:
-        """Send the call, or queue it behind calls that must go first."""
         call.source = self
         actor = self.actor
         link = actor.link
@@ -75,11 +71,9 @@ class ActorCaller:
             self._follow(actor.submitted(call))
 
     def subscribe(self) -> None:
-        """Ask the node for the actor's process, and for each change."""
         self._follow(self.actor.watched())
 
     def ready(self, call: Call) -> None:
-        """Send a queued call, whose arguments have arrived."""
         self._follow(self.actor.arguments_came(call))
 
     def on_state(self, state: str, process: str, incarnation: int, cause: Cause | None) -> None:
@@ -89,7 +83,7 @@ class ActorCaller:
         self._follow(self.actor.reported(state, process, incarnation, cause))
 
     def replied(self, call: Call) -> None:
-        """Do nothing: an actor's calls do not wait for replies."""
+        """Do nothing."""
 
     def attempt_failed(self, call: Call) -> None:
         self._follow(self.actor.attempt_failed(call))
@@ -101,7 +95,6 @@ class ActorCaller:
         return instructions is not None
 
     def rests(self, call: Call) -> bool:
-        """Whether a call waits for its next attempt."""
         return self.actor.rests(call)
 
     def _rested(self, calls: Sequence[Call]) -> None:
@@ -109,7 +102,7 @@ class ActorCaller:
             self._follow(self.actor.rested(calls))
 
     def broke(self, error: Exception) -> None:
-        """Fail the queue: the connection broke although the actor lives."""
+        """The connection broke although the actor lives."""
         self._follow(self.actor.broke(error))
 
     # ------------------------------------------------------------------------------------ instructions
@@ -162,7 +155,7 @@ class ActorCaller:
 
     # ------------------------------------------------------------------------------------ questions
     def error(self, doing: str = "") -> BaseException:
-        """The error for calls to a dead actor; `doing` is a sentence for its text."""
+        """For calls to a dead actor; `doing` is a sentence for its text."""
         return actor_error(self.actor_id, self.class_name, self.actor.cause, doing=doing)
 
     def connection_of(self, _call: Call) -> Connection | None:
@@ -170,7 +163,7 @@ class ActorCaller:
         return link
 
     def origin(self, call: Call) -> Row:
-        """The origin of the value that a call returns, for observers."""
+        """For observers."""
         return {
             "task": f"{short_name(self.class_name)}.{call.method}",
             "actor_id": self.actor_id,
@@ -188,7 +181,7 @@ class ActorCaller:
 
 
 class ActorState:
-    """An actor's arrival in one of some states, DEAD among them: a `mray._common.bridge.Waitable`. Any thread."""
+    """An actor's arrival in one of some states, DEAD among them. Any thread."""
 
     __slots__ = ("_caller", "_doing", "_states")
 
@@ -234,7 +227,7 @@ _WAYS: dict[type[Any], Callable[[ActorCaller, Any], None]] = {
 
 
 class ActorCallers(Part, dict[bytes, ActorCaller]):
-    """The queues of all actors that this process knows, by the actor's id. All methods need the client's lock."""
+    """By the actor's id. All methods need the client's lock."""
 
     def __init__(self, client: Endpoint, borrowing: Borrowing, tell_refusal: Callable[[str], None]) -> None:
         """`tell_refusal` is called with the node's text when an actor that this process creates can never be scheduled."""
@@ -251,7 +244,7 @@ class ActorCallers(Part, dict[bytes, ActorCaller]):
         return caller
 
     def forget(self, actor_id: bytes) -> None:
-        """Drop the queue of an actor that is dead or unknown, and of which the caller holds no handle."""
+        """The actor is dead or unknown, and the caller holds no handle of it."""
         caller = self.get(actor_id)
         if caller is not None and caller.actor.state in (DEAD, UNKNOWN) and not caller.actor.queue and not caller.watchers:
             del self[actor_id]
@@ -265,7 +258,7 @@ class ActorCallers(Part, dict[bytes, ActorCaller]):
         return not any((actor.link is not None and actor.link.calls) or actor.queue or actor.aside for actor in actors)
 
     def own_live(self) -> bool:
-        """Whether an actor that ends with this process is still alive."""
+        """Whether an actor that ends with this process is alive."""
         return any(caller.owned and caller.actor.state not in (DEAD, UNKNOWN) for caller in tuple(self.values()))
 
     def end_of_process(self, actor_id: bytes, class_name: str, process: str) -> BaseException | None:

@@ -17,7 +17,7 @@ PATIENCE = 1.0
 
 
 class Announcements:
-    """Logs lines one after the other. Callable in any thread, with any lock held but the logger's."""
+    """Callable in any thread, with any lock held but the logger's."""
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -25,7 +25,7 @@ class Announcements:
         self._thread: threading.Thread | None = None
 
     def say(self, line: Callable[[], None]) -> None:
-        """Queue `line`, which logs."""
+        """`line` logs."""
         self._queue.put(line)
         with self._lock:
             if self._thread is None:
@@ -33,7 +33,6 @@ class Announcements:
                 self._thread.start()
 
     def close(self) -> None:
-        """Log the queued lines, for at most `PATIENCE` seconds. Idempotent."""
         with self._lock:
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():

@@ -27,18 +27,15 @@ if TYPE_CHECKING:
 
 
 class Arguments:
-    """Packs the arguments of calls, and delays calls whose arguments are pending."""
-
     def __init__(self, owner: Owner, borrowing: Borrowing) -> None:
         self._owner = owner
         self._borrowing = borrowing
-        #: Calls that wait for arguments.
         self.waiting: Ordered[Call] = Ordered()
 
     def pack(self, call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None, of: Any, method: ActorMethodSpec | None = None) -> None:
         """Pickle the arguments into the call, and list the refs among them whose values it needs.
 
-        `of` is the called function, or the blueprint of the class of `method`; both appear in error texts.
+        `of` is the called function, or the blueprint of the class of `method`, for error texts.
         """
         plain = True
         replace = False
@@ -61,7 +58,7 @@ class Arguments:
         self._store(call, (tuple(args), kwargs), of, method)
 
     def _replace(self, call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None) -> tuple[Sequence[Any], dict[str, Any] | None]:
-        """The arguments with refs, and large bytes, which become objects, taken out into the call."""
+        """Take refs, and large bytes, which become objects, out into the call."""
         call.arguments, call.places = refs, places = [], []
         given: dict[int | str, Any] = dict(enumerate(args))
         given.update(kwargs or {})
@@ -91,7 +88,7 @@ class Arguments:
         if packed.size <= INLINE_BYTES:
             call.form, call.payload = packed.form, packed.to_bytes()
             return
-        # An object without a ref: the worker borrows it, because views of large arguments may outlive the call.
+        # The worker borrows the object, because views of large arguments may outlive the call.
         entry = call.keep = owner.client.entry()
         object_id = new_object_id()
         segment = owner.store_value(packed, owner.client.process)

@@ -2,9 +2,9 @@
 
   value arrives ─▶ the reading thread: queues (future, ref), wakes the loop once ─▶ loop: sets all queued futures
 
-While coroutines wait, the loop watches the reactor's epoll, so that the loop's thread, which sleeps there, reads; where another thread
-always reads (the main thread of an actor with concurrency groups), that thread wakes the loop. Before it sleeps the loop polls for some
-microseconds (`mray._ipc.spin`), so that peers may use ring pairs.
+While coroutines wait, the loop watches the reactor's epoll, so that the loop's thread reads; where another thread always reads (the main
+thread of an actor with concurrency groups), that thread wakes the loop. Before it sleeps the loop polls for some microseconds
+(`mray._ipc.spin`), so that peers may use ring pairs.
 
 Imports asyncio, so only processes that await import it.
 """
@@ -46,31 +46,29 @@ class _Waiter:
 
 
 class AwaitedRefs:
-    """The futures of one event loop. For the loop's thread, except `_arrived`."""
+    """Of one event loop. For the loop's thread, except `_arrived`."""
 
     def __init__(self, client: Client, loop: asyncio.AbstractEventLoop) -> None:
         self._client = client
-        #: The class of entries of this session's refs.
         self._entry = client.entry
         self._reactor = client.reactor
         self._loop = weakref.ref(loop)
         #: Unset futures whose values have arrived; and whether the loop has been woken for them.
         self._arrivals: deque[_Waiter] = deque()
         self._told = False
-        #: The number of waiting futures.
         self._count = 0
         #: Whether the loop's selector watches the reactor; how often it was woken in vain since.
         self._watches = False
         self._vain = 0
-        #: Whether the reactor was notified that the loop may sleep there.
+        #: The reactor was notified that the loop may sleep there.
         self._outside = False
-        #: Whether this thread is reading, and will set the futures itself.
+        #: This thread is reading, and will set the futures.
         self._looks = False
         self._flushes = False
         self._spin = LoopSpin(lambda: self._count, self._look_awake, lambda: self._may_sleep(True))
 
     def future(self, ref: ObjectRef) -> asyncio.Future[Any]:
-        """A future of the value. Cancelling it does not cancel the task."""
+        """Cancelling the future does not cancel the task."""
         loop = self._loop()
         assert loop is not None
         future = loop.create_future()
@@ -85,7 +83,6 @@ class AwaitedRefs:
             self._forget(waiter)
 
     def wait(self, ref: ObjectRef) -> Generator[Any, None, Any]:
-        """Suspend the coroutine until the value exists. A cancelled coroutine leaves nothing behind."""
         entry = ref._entry
         if type(entry) is self._entry and entry.form is not None and entry.form != m.SEGMENT:
             return self._value(ref)
@@ -107,7 +104,7 @@ class AwaitedRefs:
                 self._count -= entry.forget(waiter)
 
     def _wait(self, waiter: _Waiter, loop: asyncio.AbstractEventLoop) -> bool:
-        """Arrange for `waiter` to be called when the value arrives; False if it exists."""
+        """Let the arriving value call `waiter`; False if it exists."""
         client, ref, entry = self._client, waiter.ref, waiter.entry
         client.borrowing.check(ref)
         with client.lock:
@@ -135,7 +132,7 @@ class AwaitedRefs:
 
     # ------------------------------------------------------------------------------------ arriving
     def _arrived(self, waiter: _Waiter) -> None:
-        """Queue a waiter and wake the loop. In the reading thread, with the client's lock."""
+        """In the reading thread, with the client's lock."""
         self._arrivals.append(waiter)
         loop = self._loop()
         if self._told or loop is None:
@@ -158,7 +155,7 @@ class AwaitedRefs:
                 self._settle_or_wait(waiter, loop)
 
     def _settle_or_wait(self, waiter: _Waiter, loop: asyncio.AbstractEventLoop) -> None:
-        """Set the future, or wait again if the value was lost and is being recomputed."""
+        """The value may have been lost again, and be recomputed."""
         ref, entry = waiter.ref, waiter.entry
         if (type(entry) is not self._entry or entry.form in (None, m.SEGMENT)) and self._wait(waiter, loop):
             return
@@ -193,7 +190,7 @@ class AwaitedRefs:
         self._read()
 
     def _read(self) -> bool:
-        """Read, and set futures whose values have arrived; False if another thread reads."""
+        """False if another thread reads."""
         self._looks = True
         try:
             read = self._reactor.look()
@@ -204,7 +201,7 @@ class AwaitedRefs:
         return read
 
     def _look(self) -> None:
-        """Read, since the reactor's epoll is readable."""
+        """The reactor's epoll is readable."""
         read = self._read()
         self._vain = 0 if read else self._vain + 1
         loop = self._loop()
@@ -224,7 +221,7 @@ class AwaitedRefs:
             self._may_sleep(not self._spin.active)
 
     def close(self) -> None:
-        """Set all futures: the session ends. Any thread."""
+        """The session ends. Any thread."""
         loop = self._loop()
         if not self._watches or loop is None or loop.is_closed():
             return
@@ -234,7 +231,7 @@ class AwaitedRefs:
 
 
 def awaited_refs(client: Client) -> AwaitedRefs:
-    """The `AwaitedRefs` of this thread's running event loop; RuntimeError if there is none."""
+    """For this thread's running event loop; RuntimeError if there is none."""
     loop = own_loop()
     found: AwaitedRefs | None = client.objects.awaited.get(loop)
     if found is None:

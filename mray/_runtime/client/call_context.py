@@ -14,17 +14,17 @@ class Running:
     def __init__(self, task_id: bytes, name: str, function_name: str | None) -> None:
         self.task_id = task_id
         self.name = name
-        #: Module and qualified name of the function; None until it has been looked up.
+        #: Module and qualified name; None until it has been looked up.
         self.function_name = function_name
         self.canceled = False
         #: Arguments whose tensors may still be lost with their holders (`mray._gpu.tensor_transport`).
         self.awaited: Sequence[Any] = ()
-        #: The exception that replaces the result or error after `exit_actor`.
+        #: Replaces the result or error after `exit_actor`.
         self.final_error: BaseException | None = None
 
 
 class CallContext:
-    """The running task and its resources; read by `Backend.context` in any thread of the worker."""
+    """Read by `Backend.context` in any thread of the worker."""
 
     def __init__(self) -> None:
         self.running: Running | None = None
@@ -34,7 +34,7 @@ class CallContext:
         self.restarted = False
         self.resources: dict[str, float] = {}
         self.gpu_ids: list[Any] = []
-        #: Other accelerators: ids by kind.
+        #: Besides GPUs: ids by kind.
         self.accelerators: dict[str, list[str]] = {}
         self.runtime_env: dict[str, Any] = {}
         self.max_task_retries = 0

@@ -1,4 +1,4 @@
-"""An unanswered call, as its caller remembers it: in `Connection.calls` of the worker's connection until the reply arrives."""
+"""An unanswered call, as its caller remembers it: in `Connection.calls` until the reply arrives."""
 
 from __future__ import annotations
 
@@ -18,18 +18,16 @@ from mray._runtime.connections.part import Row
 from mray._runtime.objects.unhandled_errors import mark_handled
 from mray.exceptions import TaskCancelledError
 
-#: Ray's names of states of calls.
+#: Ray's names.
 WAITS_FOR_ARGUMENTS = "PENDING_ARGS_AVAIL"
 WAITS_FOR_WORKER = "PENDING_NODE_ASSIGNMENT"
 SENT = "SUBMITTED_TO_WORKER"
-#: The most missing arguments that the row of a call names.
+#: Missing arguments that the row of a call names.
 _MOST_AWAITED = 8
 
 
 class Call:
-    """An unanswered call.
-
-    `entry` is the entry of its only return value, `entries` are those of several. `pins` keeps refs among and inside the arguments alive
+    """`entry` is the entry of its only return value, `entries` are those of several. `pins` keeps refs among and inside the arguments alive
     until the reply.
     """
 
@@ -42,22 +40,22 @@ class Call:
     arguments: list[ObjectRef] | None = None
     places: Sequence[int | str] = ()
     pins: Any = None
-    #: Keeps the actor alive until the call is answered.
+    #: Keeps the actor alive.
     handle: Any = None
-    #: The entry of arguments that lie in a segment.
+    #: Of arguments that lie in a segment.
     keep: Entry | None = None
     options: dict[str, Any] | None = None
-    #: The number of arguments whose values are pending.
+    #: Arguments whose values are pending.
     waiting = 0
     #: The task that made the call, None in a driver.
     parent: bytes | None = None
-    #: Retries left; `CANCELLED` after a cancellation.
+    #: Left; `CANCELLED` after a cancellation.
     retries = 0
-    #: Whether it was sent before, in an earlier attempt.
+    #: In an earlier attempt.
     was_sent = False
     memory_kills = 0
     name = ""
-    #: The queue that the call belongs to: an `ActorCaller` or a `TaskPool`.
+    #: An `ActorCaller` or a `TaskPool`.
     source: Any = None
     lease: Any = None
 
@@ -90,14 +88,14 @@ class Call:
         return values
 
     def use_retry(self) -> None:
-        """Count a retry, before the call is sent again. The last attempt answers with its error."""
+        """The last attempt answers with its error."""
         if self.retries > 0:
             self.retries -= 1
         if not self.retries and self.options is not None:
             self.options = {name: value for name, value in self.options.items() if name != "retry"}
 
     def fail(self, error: BaseException, process: str = "") -> None:
-        """Fail every return value with this error; `process` has run the call, "" if none has. Client's lock held."""
+        """`process` has run the call, "" if none has. Client's lock held."""
         self._note_failure(process, *failed_calls.info(error))
         payload = pickle_error(error)
         for entry in self.entries if self.entry is None else (self.entry,):
@@ -118,7 +116,6 @@ class Call:
         )
 
     def names(self) -> tuple[str, str]:
-        """The name of the call, and that of its function or method."""
         method = self.method
         if isinstance(method, str):
             class_name = getattr(self.source, "class_name", "")
@@ -128,7 +125,7 @@ class Call:
         return (self.options or {}).get("name") or self.name or function, function
 
     def row(self, state: str, process: str) -> Row:
-        """The call, for observers: in this state, and sent to this process or about to be."""
+        """For observers: in this state, and sent to this process or about to be."""
         demand = getattr(self.source, "demand", None) or {}
         name, function = self.names()
         return {
@@ -145,7 +142,7 @@ class Call:
         }
 
     def send(self, client: Endpoint, connection: Connection, message: Message) -> bool:
-        """Send the call's message, or fail the call if messages cannot carry one of its values. Client's lock held."""
+        """Fail the call if messages cannot carry one of its values. Client's lock held."""
         try:
             client.send_call(connection, message)
         except ValueError as error:
@@ -156,11 +153,10 @@ class Call:
         return True
 
     def cancel(self) -> None:
-        """Fail the call as cancelled. Client's lock held."""
+        """Client's lock held."""
         self.fail(TaskCancelledError(TaskID(self.task_id)))
 
     def release(self) -> None:
-        """Release all objects that the call kept alive."""
         self.pins = None
         self.handle = None
         self.arguments = None

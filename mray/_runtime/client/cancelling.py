@@ -7,8 +7,7 @@
                                                                   ├─ it runs: SIGINT to the main thread, children cancelled likewise
                                                                   └─ force: the process exits, or sends KILL_ME to the node
 
-A cancelled call is marked (`CANCELLED`), so that it is not sent again after its worker has died or returned it, or its attempt has
-failed.
+A cancelled call is marked (`CANCELLED`), so that it is not sent again.
 
 Note [task of an interrupt]
 ---------------------------
@@ -43,13 +42,13 @@ if TYPE_CHECKING:
     from mray._runtime.objects.owner import Owner
     from mray._runtime.processes.process import Process
 
-#: The bytes of an object id that hold the actor, without its job.
+#: The actor, without its job, in an object id.
 _ACTOR = slice(8, 20)
 _INDEX = slice(24, 28)
 
 
 class Cancelling:
-    """Cancels calls of this process. Methods need the client's lock unless they take it themselves."""
+    """Methods need the client's lock unless they take it themselves."""
 
     def __init__(self, owner: Owner, arguments: Arguments, leases: LeasePools, actors: ActorCallers) -> None:
         client = self._client = owner.client
@@ -84,7 +83,7 @@ class Cancelling:
             owner.send((m.CANCEL_OBJECT, object_id, force, recursive))
 
     def _on_cancel_object(self, _peer: Connection, object_id: bytes, force: bool, recursive: bool) -> None:
-        """CANCEL_OBJECT: a borrower cancels the call behind an object of this process."""
+        """A borrower cancels the call behind an object of this process."""
         entry = self._owner.exported.get(object_id)
         if entry is not None:
             self._cancel_object(entry, object_id, force, recursive)
@@ -146,15 +145,14 @@ class Interrupts:
         #: Tasks cancelled since the running one began, and before that; whether with their children.
         self._named: dict[bytes, bool] = {}
         self._before: dict[bytes, bool] = {}
-        #: Whether there are any.
         self.active = False
-        #: Whether the handler has run for the last signal that was sent.
+        #: The handler has run for the last signal that was sent.
         self._landed = True
         client.reactor.guard.is_wanted = self._is_wanted
         client.reactor.guard.landed = self._note_delivery
 
     def cancel(self, task_id: bytes, force: bool, recursive: bool) -> None:
-        """Cancel a task outside the inbox: it runs, is about to, or has ended. Reading thread, client's lock held."""
+        """The task runs, is about to, or has ended. Reading thread, client's lock held."""
         with self._lock:
             self.active = True
             self._named[task_id] = recursive
@@ -172,8 +170,8 @@ class Interrupts:
             self._cancelling.cancel_children(task_id)
 
     def _send(self) -> None:
-        # A signal ends a sleep, but not one that the main thread begins just after its check for signals. So it is sent again until the
-        # handler has run.
+        # A signal does not end a sleep that the main thread begins just after its check for signals. So it is sent again until the handler
+        # has run.
         self._landed = False
         self._process.interrupt()
         self._client.reactor.call_later(AGAIN_SECONDS, self._look_again)

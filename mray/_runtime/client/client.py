@@ -1,10 +1,8 @@
 """The client: the runtime of every process that can call, a driver or a worker.
 
-    user's threads --> Client --+-- node (leases, actors, names)
-                                +-- peers (calls, replies, borrows: `mray._runtime.connections`)
-                                +-- own entries and store (`mray._runtime.objects`)
-
-It owns its parts, which do the work, and ends them.
+user's threads --> Client --+-- node (leases, actors, names)
+                            +-- peers (calls, replies, borrows: `mray._runtime.connections`)
+                            +-- own entries and store (`mray._runtime.objects`)
 """
 
 from __future__ import annotations
@@ -43,8 +41,6 @@ if TYPE_CHECKING:
 
 
 class Client(Endpoint):
-    """The runtime of one process: its connections, and its parts."""
-
     def __init__(self, session_dir: str, process: str, role: str, platform: Platform | None = None) -> None:
         platform = platform or own_platform(session_dir)
         super().__init__(session_dir, process, role, platform.transport, platform.memory.entry)
@@ -81,7 +77,7 @@ class Client(Endpoint):
         )
         #: Parts created on demand, by their names in `late`.
         self.made: dict[str, Part] = {}
-        #: Sections that observers may request: functions that return builtin values, called with the client's lock.
+        #: For observers: functions that return builtin values, called with the client's lock.
         self.sections: dict[str, Callable[[], Any]] = {
             "calls": self._calls,
             "failed": failed_calls.rows,
@@ -123,7 +119,7 @@ class Client(Endpoint):
         loaded(SNAPSHOT).on_ask(self, connection, number, sections)
 
     def close(self) -> None:
-        """Leave the session: all waiters fail, connections end, own segments are freed."""
+        """All waiters fail, connections end, own segments are freed."""
         self.fail_everything(ended_error())
         reactor = self.reactor
         self.objects.long_lists.clear()
@@ -140,14 +136,13 @@ class Client(Endpoint):
         self.hang_up()
 
 
-#: The clients of this process, also of ended sessions if still referenced.
+#: Also of ended sessions if still referenced.
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 #: Clients whose descriptors the program has closed. Never closed or collected, since the numbers may denote other files now.
 _torn: list[Client] = []
 
 
 def own_clients() -> tuple[Client, ...]:
-    """The clients of this process, for observers in it."""
     return tuple(_clients)
 
 

@@ -1,15 +1,13 @@
 """File descriptors across processes: requesting those of other processes, and handing out one's own.
 
 The requesting process opens a socket, sends DESCRIPTOR with a key, and receives the descriptor, the reason why there is none, or the
-hang-up of a dead process.
+hang-up of a dead process. The reading thread answers, so a process that computes answers without delay.
 
   ""                   the process's own doorbell
   "doorbell <ring>"      the doorbell that the readers of a ring share (`mray._runtime.client.wakeups`)
   "one by one <ring>"    none: the readers of that ring are to be rung one by one
   "semaphore <process> <name>"    none: that process wakes this one by a semaphore (`mray._ipc.semaphore`)
   the name of a segment  that the process offers (`mray._ipc.segment`), for processes that cannot open it by its name
-
-The reading thread answers, so a process that computes answers without delay.
 """
 
 from __future__ import annotations
@@ -39,8 +37,6 @@ _HEADER_BYTES = 4
 
 
 class Descriptors:
-    """Requests descriptors from other processes, and answers their requests."""
-
     def __init__(self, client: Endpoint, doorbell: Callable[[str], int]) -> None:
         """`doorbell` answers the keys of doorbells: a descriptor, or -1."""
         self._client = client

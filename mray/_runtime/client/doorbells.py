@@ -1,6 +1,6 @@
 """`Doorbells`: how a process wakes others through graphs, and gets the memory that they offer.
 
-The kernel's is `mray._runtime.client.wakeups`; the single-process engine has its own.
+`mray._runtime.client.wakeups` has the kernel's; the single-process engine has its own.
 """
 
 from __future__ import annotations
@@ -17,11 +17,9 @@ if TYPE_CHECKING:
 
 
 class Doorbells(Part, ABC):
-    """The doorbells that a process rings, and those that it creates for rings."""
-
     @abstractmethod
     def of(self, process: str) -> Doorbell:
-        """The doorbell of a process, or of this one. Waits until that process answers; OSError if it has exited."""
+        """Wait until that process answers; OSError if it has exited."""
 
     @abstractmethod
     def ask_of(self, process: str) -> Ask:
@@ -37,7 +35,7 @@ class Doorbells(Part, ABC):
 
     @abstractmethod
     def end_group(self, ring: str) -> None:
-        """Close a group doorbell, whose ring the writer has closed."""
+        """The writer has closed the ring."""
 
     def end_relays(self) -> None:
-        """Stop the threads that ring this process's doorbell: it leaves its session."""
+        """Stop the threads that ring this process's doorbell."""

@@ -14,7 +14,7 @@ from mray._common.history import History
 from mray._common.record import Record
 from mray._objects.remote_error import OURS, is_cancelled, text_of
 
-#: The most records, and their most bytes.
+#: Records, and their bytes.
 MOST = 1000
 MOST_BYTES = 1 << 20
 LONGEST = 10_000
@@ -34,21 +34,17 @@ _TYPES: tuple[tuple[type[BaseException], str], ...] = (
     (exceptions.NodeDiedError, "NODE_DIED"),
 )
 
-#: Fields of `FailedCall`, the newest last.
+#: The newest last.
 _failed = History(MOST, MOST_BYTES)
 
 
 class FailedCall(Record):
-    """A failed call, with the columns of `mray.util.state.common.TaskState`."""
-
     task_id: bytes
     name: str
     func_or_class_name: str
-    #: The task that made it; empty for none.
+    #: The calling task; empty for none.
     parent: bytes
-    #: The process that made the call.
     owner: str
-    #: The process that ran it; empty for none.
     process: str
     required_resources: dict[str, float]
     error_type: str
@@ -92,15 +88,14 @@ def info_of_answer(payload: bytes) -> tuple[str, str]:
 
 
 def remember(failed: FailedCall) -> None:
-    """Store a failed call for listings. Client's lock held."""
+    """Client's lock held."""
     _failed.append(tuple(failed))
 
 
 def rows() -> list[dict[str, Any]]:
-    """The failed calls of this process and session: the fields of `FailedCall` by name."""
+    """Of this process and session: the fields of `FailedCall` by name."""
     return [dict(zip(FailedCall._fields, each, strict=True)) for each in _failed]
 
 
 def clear() -> None:
-    """Forget all failed calls, before a new session."""
     _failed.clear()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def rows(client: Endpoint, borrowing: Borrowing) -> dict[str, Any]:
-    """One row for each object that this process holds refs of, and for each actor that it holds handles of."""
+    """A row for each object that this process holds refs of, and for each actor that it holds handles of."""
     in_values: set[int] = set()
     in_calls: set[int] = set()
     refs: dict[bytes, list[ObjectRef]] = {}
@@ -54,7 +54,7 @@ def rows(client: Endpoint, borrowing: Borrowing) -> dict[str, Any]:
 
 
 def inline_bytes(client: Endpoint) -> int:
-    """The bytes of all small values that this process holds. Visits every object of the interpreter."""
+    """The bytes of all small values. Visits every object of the interpreter."""
     entries = [thing for thing in gc.get_objects() if type(thing) is client.entry]
     return sum(len(entry.payload) for entry in entries if entry.form not in (None, m.SEGMENT, m.TENSORS))
 
@@ -88,7 +88,7 @@ def _object(object_id: bytes, entry: Entry, kind: str, process: str) -> Row:
 
 
 def _handle(process: str, actor_id: bytes) -> Row:
-    """An actor handle as the row of the object that its constructor's call would return."""
+    """As the row of the object that the constructor's call would return."""
     return {
         "object_id": b"\xff" * 8 + actor_id + FIRST,
         "object_size": -1,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def kill_actors(client: Client, actor_ids: Sequence[bytes], no_restart: bool) -> None:
-    """Kill actors, and return when the signals are sent, or immediately if the node is lost, with which all actors end.
+    """Return when the signals are sent, or immediately if the node is lost, with which all actors end.
 
     A finalizer may call this. It does not wait in a thread that must read the answer itself.
     """

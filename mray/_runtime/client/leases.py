@@ -1,8 +1,5 @@
-"""Outgoing tasks: queues of tasks, and the leased workers that run them.
-
-Tasks with the same (resources, environment) form a *pool*. A pool requests leases from the node, pushes its tasks directly to the leased
-workers, and returns a lease shortly after its last task, or when the node recalls it for another process.
-`mray._decide.caller.lease_pool` decides all this; pools carry it out.
+"""Outgoing tasks: pools of tasks with the same (resources, environment), and the leased workers that run them.
+`mray._decide.caller.lease_pool` decides; pools carry it out.
 """
 
 from __future__ import annotations
@@ -33,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class TaskPool:
-    """Carries out what a `LeasePool` decides about the tasks of one scheduling class. All methods need the client's lock."""
+    """Carries out what a `LeasePool` decides. All methods need the client's lock."""
 
     awaits_arguments = True
 
@@ -48,7 +45,7 @@ class TaskPool:
         #: Failed tasks until their next attempt. Those whose worker was killed because memory ran low rest longer each time; such attempts
         #: do not count against `max_retries`.
         self.resting: set[Call] = set()
-        #: The instructions that are being carried out.
+        #: Being carried out.
         self._under_way: do.Instructions | None = None
 
     def follow(self, instructions: do.Instructions) -> None:
@@ -112,7 +109,7 @@ class TaskPool:
         lease.link.flush()
 
     def granted(self, number: int, lease_id: int, process: str, terms: tuple[Any, ...]) -> None:
-        """Connect to a worker that the node has granted, and push tasks to it."""
+        """Connect to the granted worker."""
         error: OSError | None = None
         connection = None
         try:
@@ -127,21 +124,20 @@ class TaskPool:
             connection.flush()
 
     def lost(self, lease: Lease, cause: Cause) -> None:
-        """Queue again or fail the tasks of a worker that has died."""
+        """The worker has died."""
         # POINT lease lost
         self.tasks.worker_ended(lease)
         lease.link.read_rest()
         self.follow(self.tasks.lost(lease, cause, self._clock(), self.client.info["oom_retries"]))
 
     def cancel(self, call: Call) -> bool:
-        """Take an unpushed task out of the queue; False if it was pushed."""
+        """False if the task was pushed."""
         if call in self.resting:
             self.resting.discard(call)
             return True
         return self.tasks.cancelled(call)
 
     def rests(self, call: Call) -> bool:
-        """Whether a task waits for its next attempt."""
         return call in self.resting
 
     def _rest_passed(self, call: Call) -> None:
@@ -254,7 +250,7 @@ class TaskPool:
         return connection
 
     def origin(self, call: Call) -> Row:
-        """The origin of the value that a task returns, for observers."""
+        """For observers."""
         process = "" if call.lease is None else call.lease.process
         return {"task": call.name, "actor_id": b"", "process": process, "object_id": b""}
 
@@ -281,8 +277,6 @@ _WAYS: dict[type[Any], Callable[[TaskPool, Any], None]] = {
 
 
 class LeasePools(Part):
-    """All pools of a client, and its messages to and from the node about leases."""
-
     def __init__(
         self, client: Endpoint, borrowing: Borrowing, arguments: Arguments, tell_refusal: Callable[[str], None], clock: Clock
     ) -> None:
@@ -377,7 +371,7 @@ class LeasePools(Part):
                 pool.follow(pool.tasks.unread(lease, self.clock()))
 
     def worker_ended(self, end: Ended) -> None:
-        """End the leases of a worker that has exited, or whose connection broke; the node then kills it."""
+        """The worker has exited, or its connection broke; the node then kills it."""
         for pool, lease in tuple(self.leases.values()):
             if lease.process != end.process or (end.error is not None and not lease.link.closed):
                 continue
@@ -402,7 +396,7 @@ class LeasePools(Part):
             yield call.task_id, partial(call.row, WAITS_FOR_ARGUMENTS, "")
 
     def give_back_idle(self) -> None:
-        """Return every idle lease, and cancel requests for which no task waits."""
+        """Cancel requests for which no task waits too."""
         for pool in self._pools.values():
             pool.follow(pool.tasks.called_in())
 

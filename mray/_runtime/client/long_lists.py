@@ -7,7 +7,7 @@ Usually a call gets the very refs that the previous one has left::
                       (cached) ────┘ known to be distinct refs of this session; the arrived ones, by index
 
 So a call costs as much as its arrived values and the list that it returns: from the second call with a list on, each value has one
-callback. A list with a few more refs at its end is recognized too.
+callback.
 
 A cached list keeps values alive, so it is dropped soon after the program's last wait, and only long ones are cached. A call removes the
 list that it uses from the cache: threads never share one, and one that an exception has left inconsistent is never found.
@@ -26,14 +26,14 @@ from mray._objects.ownership import Entry
 
 #: Seconds that a list is cached after the last call, up to twice as long.
 _LINGER = 0.05
-#: The most cached lists, of different threads.
+#: Cached lists, of different threads.
 _MOST_KEPT = 4
 #: A list is long if a call asks for at most one in this many of its refs.
 _FEW = 16
 
 
 class LongList:
-    """The refs that a `wait` has left. For one thread at a time, except `count`."""
+    """For one thread at a time, except `count`."""
 
     __slots__ = ("_arrived", "_entries", "_numbers", "asks", "entries", "is_fresh", "refs")
 
@@ -46,9 +46,9 @@ class LongList:
         self.entries: dict[Entry, int] = {}
         #: A heap: the numbers of entries whose values have arrived.
         self._arrived: list[int] = []
-        #: Whether values of other owners have not been requested.
+        #: Values of other owners have not been requested.
         self.asks = False
-        #: Whether it was used since the last check.
+        #: Used since the last check.
         self.is_fresh = True
 
     def known(self, refs: list[ObjectRef]) -> int:
@@ -61,7 +61,7 @@ class LongList:
 
     @property
     def count(self) -> int:
-        """The number of arrived values. Any thread."""
+        """Arrived values. Any thread."""
         return len(self._arrived)
 
     def watch(self, more: Sequence[ObjectRef], own: type[Entry], lock: Any) -> bool:
@@ -121,8 +121,6 @@ class LongList:
 
 
 class LongLists:
-    """The long lists of one process."""
-
     def __init__(self, lock: Any, later: Callable[[float, Callable[[], None]], None]) -> None:
         self._lock = lock
         self.later = later
@@ -150,7 +148,6 @@ class LongLists:
         return None
 
     def keep(self, listed: LongList) -> None:
-        """Cache what a `wait` has left for the next one."""
         if not listed.refs:
             return
         listed.is_fresh = True

@@ -34,16 +34,14 @@ if TYPE_CHECKING:
     from mray._runtime.objects.tensor_contract import Tensors
     from mray._runtime.objects.unhandled_errors import UnhandledErrors
 
-#: How long, in seconds, a task waits for values that may be ready before it gives its CPUs back: an owner that is not stuck in C code has
-#: answered by then, even while it computes.
+#: Seconds that a task waits for values that may be ready before it gives its CPUs back: an owner that is not stuck in C code has answered
+#: by then.
 GRACE_SECONDS = 0.05
-#: The most objects that the row of a thread's wait names.
+#: Objects that the row of a thread's wait names.
 _MOST_AWAITED = 8
 
 
 class Objects:
-    """The values of refs."""
-
     def __init__(
         self,
         owner: Owner,
@@ -59,7 +57,7 @@ class Objects:
         self._cancelling = cancelling
         self._unhandled = unhandled
         self.long_lists = LongLists(client.lock, client.reactor.call_later)
-        #: Whether the next blocking `get` warns that it blocks an event loop.
+        #: The next blocking `get` warns that it blocks an event loop.
         self.warns = False
         #: `AwaitedRefs` by event loop; and whether some thread always reads.
         self.awaited: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -75,7 +73,7 @@ class Objects:
         return len(entry.payload), False
 
     def value_of(self, entry: Entry) -> Any:
-        """The value of an entry that is ready; raises it if it is an error."""
+        """The entry is ready. Raises its error."""
         form = entry.form
         if form == m.PICKLED:
             return deserialize(form, entry.payload)
@@ -279,7 +277,7 @@ class Objects:
         return self._handled(ready), rest
 
     def _handled(self, ready: list[ObjectRef]) -> list[ObjectRef]:
-        """Mark the errors of these refs as handled; returns the refs."""
+        """Mark the errors of these refs as handled."""
         if self._unhandled.any:
             for ref in ready:
                 mark_handled(ref._entry)
@@ -320,7 +318,7 @@ class Objects:
         return nothing
 
     def waits(self) -> list[Row]:
-        """For observers, each thread that waits for values here: how many are missing, and the origins of some. Client's lock held."""
+        """Each thread that waits for values here: how many are missing, and the origins of some. Client's lock held."""
         code = type(self).wait_as_user.__code__
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         found = []

@@ -7,7 +7,7 @@ Four seams have two implementations each: the kernel's, and the single-process e
     transport    Transport, WaitingPlace, Doorbells        messages between processes, and waiting for them
     memory       Memory                                    where large values are stored
 
-Rejected: to derive another client, worker and executor for that engine. Every change would have to consider both.
+Rejected: another client, worker and executor for that engine: every change would have to consider both.
 """
 
 from __future__ import annotations
@@ -27,15 +27,14 @@ if TYPE_CHECKING:
 
 
 class Platform(NamedTuple):
-    """The platform of one process. (A worker's `Process` is given to the worker.)"""
+    """(A worker's `Process` is given to the worker.)"""
 
     clock: Clock
     transport: Transport
     memory: Memory
-    #: Creates the doorbells of a client.
     wakeups: Callable[[Endpoint], Doorbells]
 
 
 def own_platform(session_dir: str) -> Platform:
-    """The kernel's platform, for a member of the session in this directory."""
+    """For a member of the session in this directory."""
     return Platform(Clock(), Sockets(session_dir), SharedMemory(), Wakeups)

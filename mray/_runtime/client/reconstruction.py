@@ -8,7 +8,7 @@ exist. A value that was put, or returned by an actor, cannot be recomputed.
 The process that is about to use the value detects the loss; a borrower asks the owner once more.
 
 A *recipe* is the record of a finished call whose value lies in a segment. It holds no object: its arguments exist as long as other refs
-hold them, or have recipes in turn, in chains of at most `MOST_IN_A_ROW`.
+hold them, or have recipes in turn.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Held:
         self.recipe: Recipe | None = thing._entry.recipe if is_ref else None
 
     def thing(self) -> Any:
-        """The ref or handle; None if it no longer exists."""
+        """None if it no longer exists."""
         thing = self._thing()
         if self._key is None:
             return thing
@@ -90,7 +90,7 @@ class Recipe:
         return None
 
     def make(self) -> bool:
-        """Run the task once more, for its lost values; False if that is impossible. Client's lock held."""
+        """Run the task once more; False if that is impossible. Client's lock held."""
         if not self._retries:
             return False
         arguments = None if self._arguments is None else [held.thing() for held in self._arguments]
@@ -123,7 +123,7 @@ def _entries_of(call: Call) -> Iterable[Entry]:
 
 
 def remember(call: Call) -> None:
-    """Store the recipe of a task that has returned large values. Client's lock held."""
+    """The task has returned large values. Client's lock held."""
     if call.retries and call.retries != CANCELLED and call.keep is None:
         recipe = None
         for entry in _entries_of(call):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Replies(Part):
-    """Completes the entries of calls. Methods need the client's lock."""
+    """Methods need the client's lock."""
 
     def __init__(self, owner: Owner, borrowing: Borrowing, tensors: Callable[[], Tensors], unhandled: UnhandledErrors) -> None:
         client = self._client = owner.client
@@ -95,7 +95,7 @@ class Replies(Part):
             self._owner.segments.guard(payload)
 
     def complete(self, connection: Connection, pin: bytes, entry: Entry, form: int, payload: Any, refs: Any) -> None:
-        """Complete an entry; its producer has pinned the refs inside under the name `pin`. Client's lock held."""
+        """The producer has pinned the refs inside under the name `pin`. Client's lock held."""
         if form == m.SEGMENT:
             entry.guard = self._owner.segments.guard(payload)
             connection.peer.freed.pop(payload[0], None)

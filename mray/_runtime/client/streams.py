@@ -6,8 +6,6 @@
 
 The caller owns items, like return values: their ids are those of the call's second, third, ... return value. The first is `done`: None
 when the generator has run to its end, an error when its process died. An error that the generator raised is an item.
-
-A call that is sent again carries the count of arrived items; items that arrive twice are recognized by their numbers.
 """
 
 from __future__ import annotations
@@ -39,8 +37,6 @@ _FIRST_ITEM = 2
 
 
 class StreamCall(Call):
-    """The call of a generator."""
-
     def __init__(self, client: Client, task_id: bytes, method: Any, window: int, per_yield: int, together: int) -> None:
         entry = client.entry()
         stream = Stream(self, task_id, window, per_yield, together)
@@ -51,7 +47,7 @@ class StreamCall(Call):
 
     @property
     def options(self) -> dict[str, Any]:
-        """The call's options with the state of the stream at the time the call is sent."""
+        """With the state of the stream at the time the call is sent."""
         return self._given
 
     @options.setter
@@ -64,7 +60,7 @@ class StreamCall(Call):
 
 
 class StreamReader:
-    """Carries out what a `Stream` decides, and reads from it."""
+    """Carries out what a `Stream` decides."""
 
     __slots__ = ("_client", "_done", "_gathered", "_is_paced", "_items", "_state", "_task_id", "done", "new_entry", "stream")
 
@@ -78,9 +74,9 @@ class StreamReader:
         self._state = stream.state
         #: Entries, and plain values, which become entries when they are taken.
         self._items = stream.items
-        #: Whether the producer may wait for an item to be taken.
+        #: The producer may wait for an item to be taken.
         self._is_paced = stream.told_from > 0
-        #: The entry that gets all refs at the end, for num_returns="dynamic".
+        #: Gets all refs at the end, for num_returns="dynamic".
         self._gathered: Entry | None = None
         entry.then(self._ended)
 
@@ -100,7 +96,7 @@ class StreamReader:
         self._follow(self.stream.ended())
 
     def drop(self) -> None:
-        """Stop the producer: the stream's generator was released. Called by the reactor; takes the lock."""
+        """The stream's generator was released. Called by the reactor; takes the lock."""
         with self._client.lock:
             instructions = self.stream.dropped()
             # POINT stream dropped
@@ -132,7 +128,6 @@ class StreamReader:
         self.stream.link.send((kind, self._task_id, *fields))
 
     def tell(self, tell: do.TellTaken) -> None:
-        """Report the count of taken items to the producer."""
         self.send(m.STREAM_TAKEN, tell.taken)
         self._client.count_alone(self.stream.link)
 
@@ -145,7 +140,7 @@ class StreamReader:
             entry.complete(m.FAILED, payload)
 
     def _error(self) -> Any:
-        """The pickled error of items beyond the end."""
+        """Of items beyond the end; pickled."""
         done = self._done
         if done.form == m.FAILED:
             return done.payload
@@ -237,7 +232,7 @@ _WAYS: dict[type[Any], Callable[[StreamReader, Any], None]] = {
 
 
 def listener(client: Client) -> Callable[..., None]:
-    """The handler of STREAM_ITEMS. Client's lock held."""
+    """Of STREAM_ITEMS. Client's lock held."""
 
     def on_items(connection: Connection, task_id: bytes, first: int, items: list[Result]) -> None:
         call = connection.calls.get(task_id)

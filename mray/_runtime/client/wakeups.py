@@ -3,7 +3,7 @@
 A group doorbell (one for all readers of a ring) belongs to the ring's writer, and is created when the first of them opens its endpoint.
 
 A process with few descriptors left (`mray._ipc.limits`) keeps none for another process's doorbell, and rings it by a semaphore. If the
-writer or a reader of a ring has few, the readers share no doorbell and are rung one by one.
+writer or a reader of a ring has few, the readers are rung one by one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Wakeups(Doorbells):
-    """The doorbells that this process rings, and those that it creates for rings."""
+    """if the process that asks needs no descriptor."""
 
     def __init__(self, client: Endpoint) -> None:
         self._client = client
@@ -39,7 +39,7 @@ class Wakeups(Doorbells):
         self._others: dict[str, Doorbell] = {}
         #: By the processes that ring this one by semaphores.
         self._relays: dict[str, list[Relay]] = {}
-        #: Group doorbells of rings that this process writes, by the ring's name.
+        #: Of rings that this process writes, by the ring's name.
         self._groups: dict[str, GroupDoorbell] = {}
 
     def of(self, process: str) -> Doorbell:
@@ -76,7 +76,6 @@ class Wakeups(Doorbells):
         return f"{segment_prefix(self._client.info['session'])}{process}-"
 
     def _answer(self, key: str) -> int:
-        """The descriptor of a doorbell that another process asks for; -1 if it needs none."""
         if not key:
             return self._client.reactor.wakeup_fd
         if key.startswith(SEMAPHORE):
