@@ -12,7 +12,7 @@ from mray._common import messages as m
 from mray._common.causes import Cause
 from mray._decide.scheduler import events, policy
 from mray._decide.scheduler.instructions import AwaitRest, Instruction, KillWorker, SpawnWorker, Tell
-from mray._decide.scheduler.records import environment_of
+from mray._decide.scheduler.records import Claimant, environment_of
 from mray._decide.scheduler.scheduler import Scheduler
 
 CRASH = Cause(m.CAUSE_CRASH, "", 7, -9, None)
@@ -549,3 +549,15 @@ def test_the_event_log_has_the_last_events_and_their_fields() -> None:
     for _ in range(100):
         stage.ask(CPU=1)
     assert len(str(stage.scheduler.event_log).splitlines()) == 41
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"amounts": {"CPU": 2}}, {"placement": {"CPU": 2}}, {"environment": (("A", "2"),)}, {"affinity": "auto"}, {"fail_fast": True}],
+    ids=lambda change: next(iter(change)),
+)
+def test_claimants_that_differ_are_not_interchangeable(change: dict[str, Any]) -> None:
+    usual: dict[str, Any] = {"amounts": {"CPU": 1}, "placement": {"CPU": 1}, "environment": (("A", "1"),), "label": "f"}
+    assert Claimant(**usual).key == Claimant(**usual).key
+    assert Claimant(**usual).key == Claimant(**{**usual, "label": "g"}).key
+    assert Claimant(**{**usual, **change}).key != Claimant(**usual).key
