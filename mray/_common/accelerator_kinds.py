@@ -12,6 +12,9 @@ from mray._common import settings
 from mray._common.record import Record
 from mray._common.settings import Setting
 
+#: A number of the machine, or a uuid.
+GpuId = int | str
+
 
 class Kind(Record):
     #: Lists the ids that libraries see.

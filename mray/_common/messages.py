@@ -254,10 +254,13 @@ TENSORS_DONE = _message(28, PEERS, number=int, note=bytes, point=int)
 # --------------------------------------------------------------------------------------- ownership
 #: The sender holds these refs.
 BORROW = _message(30, PEERS, number=int, object_ids=[bytes])
+#: The owner has counted a BORROW.
 BORROWED = _message(31, PEERS, number=int)
+#: The sender no longer holds these refs.
 RELEASE = _message(32, PEERS, object_ids=[bytes])
 #: Send OBJECT once the object is ready; with `asks`, send ABSENT if it is not ready yet.
 FETCH = _message(33, PEERS, object_id=bytes, asks=Maybe(bool))
+#: The value of an object.
 OBJECT = _message(34, PEERS, object_id=bytes, **VALUE)
 #: These segments of the receiver are no longer needed; `reuse` False: they must not be reused.
 FREE_SEGMENT = _message(35, PEERS, names=[str], reuse=Maybe(bool))
@@ -279,14 +282,17 @@ ASK = _message(45, OBSERVING | PEERS, number=int, sections=[str])
 TOLD = _message(46, OBSERVED | PEERS, number=int, answer={str: row(bool, ANY)})
 
 # ------------------------------------------------------------------------------------- to the node
+#: Grant a lease; answered by LEASE_GRANT or LEASE_REFUSED.
 LEASE_REQUEST = _message(50, TO_NODE, request=int, demand=_DEMAND)
 #: The lease is no longer needed; the sender returns a grant that crosses this.
 LEASE_CANCEL = _message(51, TO_NODE, request=int)
+#: The lease is free again.
 LEASE_RETURN = _message(52, TO_NODE, lease_id=int)
 #: The lease is free again, and its worker must be ended since the conversation with it failed.
 LEASE_BREAK = _message(63, TO_NODE, lease_id=int, text=str)
 #: The worker's task waits, or the worker waits before it exits: its CPUs are free.
 BLOCKED = _message(53, TO_NODE)
+#: The worker's task continues.
 UNBLOCKED = _message(54, TO_NODE)
 #: Answered by ANSWER.
 ACTOR_CREATE = _message(55, TO_NODE, request=int, actor_id=bytes, spec=_ACTOR)
@@ -294,6 +300,7 @@ ACTOR_CREATE = _message(55, TO_NODE, request=int, actor_id=bytes, spec=_ACTOR)
 ACTOR_SUBSCRIBE = _message(56, TO_NODE, actor_id=bytes)
 #: The sender holds handles of these actors; answered by HELD.
 ACTOR_HOLD = _message(57, TO_NODE, number=int, actor_ids=[bytes])
+#: The sender no longer holds a handle of these actors.
 ACTOR_DROP = _message(58, TO_NODE, actor_ids=[bytes])
 #: Answered by ANSWER once the signal is sent.
 ACTOR_KILL = _message(59, TO_NODE, request=int, actor_id=bytes, no_restart=bool)
@@ -319,6 +326,7 @@ GROUP_AWAIT = _message(66, TO_NODE, request=int, group_id=bytes)
 GROUP_REMOVE = _message(67, TO_NODE, request=int, group_id=bytes)
 
 # ------------------------------------------------------------------------------ workers to the node
+#: The actor's constructor has returned.
 ACTOR_READY = _message(70, WORKER_TO_NODE, actor_id=bytes)
 #: The actor's constructor has raised this exception.
 ACTOR_FAILED = _message(71, WORKER_TO_NODE, actor_id=bytes, pickled=bytes)
@@ -351,6 +359,7 @@ LEASE_RECALL = _message(84, FROM_NODE, lease_id=int)
 #: The payload of the cause is the pickled exception of the constructor (CAUSE_INIT), or the last lines of a worker that crashed.
 ACTOR_STATE = _message(85, FROM_NODE, actor_id=bytes, state=str, process=str, incarnation=int, cause=(NoneType, _CAUSE))
 ACTOR_STATES = PENDING, ALIVE, RESTARTING, DEAD = "pending", "alive", "restarting", "dead"
+#: The node has counted an ACTOR_HOLD.
 HELD = _message(86, FROM_NODE, number=int)
 #: The value, or an error text when not `ok`.
 ANSWER = _message(87, FROM_NODE | NODE_TO_OBSERVER, request=int, ok=bool, value=ANY)
@@ -370,11 +379,13 @@ WORKER_GONE = _message(92, FROM_NODE, process=str, role=str, cause=_CAUSE, made=
 SAVE = _message(93, NODE_TO_WORKER)
 #: To one of several drivers, after its SHUTDOWN: all of its work has ended.
 LEFT = _message(98, NODE_TO_DRIVER)
+#: The session ends, for this reason.
 ENDING = _message(99, NODE_TO_DRIVER, text=str)
 
 # --------------------------------------------------------------------------------- node and zygote
 #: Fork a worker; its streams and its connection to the node come as descriptors.
 SPAWN = _message(100, NODE_TO_ZYGOTE, process=str, environment={str: str})
+#: The worker runs.
 SPAWNED = _message(101, ZYGOTE_TO_NODE, process=str, pid=int)
 #: A child has died with this wait status.
 REAPED = _message(102, ZYGOTE_TO_NODE, pid=int, status=int)
@@ -384,6 +395,7 @@ NOT_SPAWNED = _message(103, ZYGOTE_TO_NODE, process=str, text=str)
 PRELOAD_FAILED = _message(104, ZYGOTE_TO_NODE, module=str, text=str)
 
 # ------------------------------------------------------------------------------ driver and template
+#: Import a module.
 LOAD = _message(110, DRIVER_TO_TEMPLATE, module=str)
 #: Fork a node for a session; its descriptors come along. Answered by DONE.
 FORK = _message(111, DRIVER_TO_TEMPLATE, directory=str, environment={str: str}, folder=str)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from mray._common import settings
+from mray._common.accelerator_kinds import GpuId
 from mray._common.finding import BAD, NOTE, OK, WARNING, Finding
 from mray._common.kept import os
 from mray._device import libcuda, libnccl, mps_control, nccl_library
@@ -60,7 +61,7 @@ def devices() -> Iterator[Finding]:
 def topology() -> Iterator[Finding]:
     """How the GPUs are connected, as a table."""
     pretended = settings.NULL_DEVICES.get()
-    numbers: list[discovery.GpuId] = list(range(pretended.gpus) if pretended else range(len(discovery.machine_gpus())))
+    numbers: list[GpuId] = list(range(pretended.gpus) if pretended else range(len(discovery.machine_gpus())))
     if len(numbers) < 2:
         return
     found = read_topology(numbers, sorted(os.sched_getaffinity(0)))

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Container, Iterable, Sequence
 
 from mray._common import settings
+from mray._common.accelerator_kinds import GpuId
 from mray._common.kept import io, os
 from mray._device.nvml import ask_links
 from mray._inside.topology import affinity, discovery
@@ -28,12 +29,12 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
     return tuple(sorted(cpus))
 
 
-def uuids(ids: Sequence[discovery.GpuId]) -> dict[discovery.GpuId, str]:
+def uuids(ids: Sequence[GpuId]) -> dict[GpuId, str]:
     """The uuids of these GPUs, which are independent of visibility; GPUs whose index among all is unknown are left out.
 
     Numbers are bus positions where the user has said so or nothing (`mray._ipc.discovery.with_order`), else CUDA may count otherwise.
     """
-    found: dict[discovery.GpuId, str] = {name: name for name in ids if isinstance(name, str)}
+    found: dict[GpuId, str] = {name: name for name in ids if isinstance(name, str)}
     numbers = [name for name in ids if isinstance(name, int)]
     if settings.NULL_DEVICES.get() is not None:
         uuid_of = importlib.import_module("mray.testing.null_topology").uuid_of
@@ -97,7 +98,7 @@ def gpu_distances(gpus: Sequence[discovery.Gpu], linked: Iterable[tuple[str, str
     }
 
 
-def read_topology(ids: Iterable[discovery.GpuId], allowed: Sequence[int], root: str = _SYSTEM) -> affinity.Topology:
+def read_topology(ids: Iterable[GpuId], allowed: Sequence[int], root: str = _SYSTEM) -> affinity.Topology:
     """The topology of the allowed CPUs and of the GPUs with these ids (indices or UUIDs)."""
     ids = list(ids)
     if settings.NULL_DEVICES.get() is not None:
@@ -108,7 +109,7 @@ def read_topology(ids: Iterable[discovery.GpuId], allowed: Sequence[int], root: 
     near = {name: cpus_near(gpu, allowed, root) for name, gpu in named.items()}
     used = list({gpu.index: gpu for gpu in named.values()}.values())
     known = gpu_distances(used, ask_links([gpu.uuid for gpu in used]) if len(used) > 2 else (), root)
-    apart: dict[tuple[discovery.GpuId, discovery.GpuId], int] = {}
+    apart: dict[tuple[GpuId, GpuId], int] = {}
     for one, other in itertools.combinations(named, 2):
         pair = sorted((named[one].index, named[other].index))
         apart[one, other] = known.get((pair[0], pair[1]), affinity.LINKED)  # parts of one GPU

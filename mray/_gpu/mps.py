@@ -26,13 +26,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mray._common import settings
+from mray._common.accelerator_kinds import GpuId
 from mray._common.clock import monotonic
 from mray._common.kept import os
 from mray._decide.scheduler.records import SHARED
 from mray._decide.scheduler.scheduler import Scheduler
 from mray._device import mps_control
 from mray._device.topology import uuids
-from mray._inside.topology import discovery
 from mray._ipc.output import end_of_file
 from mray._ipc.pidfd import PidFd
 from mray._ipc.process import kill
@@ -69,7 +69,7 @@ _LATE = (
 class _Daemon:
     """The daemon of one GPU, once it is started."""
 
-    def __init__(self, gpu: discovery.GpuId, folder: str) -> None:
+    def __init__(self, gpu: GpuId, folder: str) -> None:
         self.gpu = gpu
         self.pipe = os.path.join(folder, "pipe")
         self.log = os.path.join(folder, "log")
@@ -91,7 +91,7 @@ class SessionMps:
         reactor: Reactor,
         session_dir: str,
         options: dict[str, str],
-        gpus: Sequence[discovery.GpuId],
+        gpus: Sequence[GpuId],
         scheduler: Scheduler,
         supervisor: Supervisor,
         kill_worker: Callable[[str], None],
@@ -107,7 +107,7 @@ class SessionMps:
         self._supervisor = supervisor
         self._kill_worker = kill_worker
         self._tell = tell
-        self._daemons: dict[discovery.GpuId, _Daemon] = {}
+        self._daemons: dict[GpuId, _Daemon] = {}
         #: Workers that are killed as soon as their work on the GPU has ended; those whose turn is next, by folder.
         self._ending: set[str] = set()
         self._next: dict[str, list[tuple[str, int]]] = {}
@@ -162,23 +162,23 @@ class SessionMps:
         self._is_hinted = True
         return _COST.format(pairs=pairs) + (_OFF if self._program else _IMPOSSIBLE)
 
-    def _shared_gpu(self, process: str) -> discovery.GpuId | None:
+    def _shared_gpu(self, process: str) -> GpuId | None:
         """The GPU whose daemon serves the work in this process."""
         worker = self._scheduler.workers.workers.get(process)
         if worker is None or not worker.gpus or worker.gpus[-1] != SHARED or not _OWN.isdisjoint(dict(worker.environment)):
             return None
         return worker.gpus[0]
 
-    def _uuid(self, gpu: discovery.GpuId) -> str:
+    def _uuid(self, gpu: GpuId) -> str:
         return uuids(self._gpus).get(gpu, "")
 
     # ------------------------------------------------------------------------------------ daemons
-    def _daemon(self, gpu: discovery.GpuId) -> _Daemon:
+    def _daemon(self, gpu: GpuId) -> _Daemon:
         if gpu not in self._daemons:
             self._daemons[gpu] = _Daemon(gpu, os.path.join(self._folder, str(self._gpus.index(gpu))))
         return self._daemons[gpu]
 
-    def _when_ready(self, gpu: discovery.GpuId, then: Callable[[str], None]) -> None:
+    def _when_ready(self, gpu: GpuId, then: Callable[[str], None]) -> None:
         """Call ``then("")`` when the daemon of a GPU answers, or with the reason why it does not; starts it if needed."""
         daemon = self._daemon(gpu)
         if daemon.is_ready or daemon.failure:

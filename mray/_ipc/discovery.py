@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from mray._common.accelerator_kinds import GpuId
 from mray._common.kept import io, os, socket
-
-GpuId = int | str
 
 #: CUDA's variable for the order of GPUs.
 ORDER = "CUDA_DEVICE_ORDER"

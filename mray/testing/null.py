@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 
 from mray._common import clock, settings
+from mray._common.accelerator_kinds import GpuId
 from mray._common.clock import monotonic_ns
 from mray._common.settings import NullDevices
 from mray._device.device import Aliases, Device, DeviceFaultError, Mark, Platform, TensorInfo
@@ -283,7 +284,7 @@ class NullPlatform(Platform):
 
     name = "null"
 
-    def __init__(self, info: NullDevices, visible: Sequence[discovery.GpuId] | None = None) -> None:
+    def __init__(self, info: NullDevices, visible: Sequence[GpuId] | None = None) -> None:
         self.info_of_machine = info
         self.host = _HostMemory()
         self.fault = Fault()
@@ -331,7 +332,7 @@ class NullPlatform(Platform):
         null_memory.drop_all()
 
 
-def _visible(count: int, ids: Sequence[discovery.GpuId] | None) -> list[int]:
+def _visible(count: int, ids: Sequence[GpuId] | None) -> list[int]:
     """Numbers of the machine's devices in the order in which this process sees them."""
     if ids is None:
         return list(range(count))

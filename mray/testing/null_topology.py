@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Iterable, Sequence
 
 from mray._common import settings
-from mray._inside.topology import affinity, discovery
+from mray._common.accelerator_kinds import GpuId
+from mray._inside.topology import affinity
 
 
 def uuid_of(number: int) -> str:
@@ -21,14 +22,14 @@ def shares(count: int, allowed: Sequence[int]) -> list[tuple[int, ...]]:
     return [tuple(share) or (allowed[index % total],) for index, share in enumerate(found)]
 
 
-def cpus_near(ids: Iterable[discovery.GpuId], allowed: Sequence[int]) -> dict[discovery.GpuId, tuple[int, ...]]:
+def cpus_near(ids: Iterable[GpuId], allowed: Sequence[int]) -> dict[GpuId, tuple[int, ...]]:
     """The CPUs near those of these GPUs that are pretended (MRAY_NULL_DEVICES)."""
     pretended = settings.NULL_DEVICES.get()
     near = shares(pretended.gpus, allowed) if pretended is not None else []
     return {name: near[name] for name in ids if isinstance(name, int) and name < len(near)}
 
 
-def distances(ids: Sequence[discovery.GpuId]) -> dict[tuple[discovery.GpuId, discovery.GpuId], int]:
+def distances(ids: Sequence[GpuId]) -> dict[tuple[GpuId, GpuId], int]:
     """Distances between those of these GPUs that are pretended: NVLink joins those of one island (``island=N``), nothing joins islands."""
     pretended = settings.NULL_DEVICES.get()
     numbers = [name for name in ids if isinstance(name, int)]

@@ -181,7 +181,7 @@ class WakeLoop:
 class _Reactor(Reactor):
     asleep = Shared("asleep", False)
     _dormant = Shared("dormant", False)
-    _reader = Shared("reader", reactor.NOBODY)
+    _reader = Shared("reader", reactor.NO_READER)
     closed = False
     activity = 0
 

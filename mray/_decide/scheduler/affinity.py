@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from mray._common.accelerator_kinds import GpuId
 from mray._decide.scheduler.records import Tally
-from mray._decide.scheduler.resources import UNIT, GpuId
+from mray._decide.scheduler.resources import UNIT
 
 AUTO = "auto"
 

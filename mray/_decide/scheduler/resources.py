@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from mray._common.accelerator_kinds import KINDS
+from mray._common.accelerator_kinds import KINDS, GpuId
 from mray._decide.scheduler.policy import choose_device
 
 UNIT = 10_000
@@ -23,7 +23,6 @@ LENDABLE = (CPU, FREE)
 
 #: By resource; positive units.
 Amounts = dict[str, int]
-GpuId = int | str
 
 
 def to_units(quantity: float) -> int:

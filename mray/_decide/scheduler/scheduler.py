@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from mray._common.accelerator_kinds import named_gpus
+from mray._common.accelerator_kinds import GpuId, named_gpus
 from mray._common.causes import Cause
 from mray._common.event_log import EventLog
 from mray._common.messages import (
@@ -50,7 +50,7 @@ from mray._decide.scheduler.records import (
     WorkerRecord,
     environment_of,
 )
-from mray._decide.scheduler.resources import CPU, FREE, GPU, UNIT, GpuId, Holding, ResourcePool, describe, to_quantities
+from mray._decide.scheduler.resources import CPU, FREE, GPU, UNIT, Holding, ResourcePool, describe, to_quantities
 from mray._decide.scheduler.root_names import Environment, job_of, root_of, stamped
 from mray._decide.scheduler.workers import WorkerPool
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from mray._common.accelerator_kinds import GpuId
 from mray._decide.scheduler.policy import SPAWN_ATTEMPTS
 from mray._decide.scheduler.records import BUSY, IDLE, STARTING, Claimant, Tally, WorkerRecord
-from mray._decide.scheduler.resources import GpuId
 from mray._decide.scheduler.root_names import Environment, root_of
 
 _Gpus = tuple[GpuId, ...] | None
