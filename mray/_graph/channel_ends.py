@@ -1,6 +1,6 @@
-"""Opening the ends of a graph's channels in one process: the driver's, or an actor's.
+"""Opening the ends of a graph's channels in one process.
 
-All rings of a graph lie in one segment, which the driver creates. Its name is needed only until all processes have opened it.
+All rings of a graph lie in one segment, which the driver creates. Its name lives until all processes have opened it.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from mray._graph.host import GraphHost
 from mray._graph.plan import Route
 from mray._ipc.segment import Segment
 
-#: The values of `mray._api.type_hint.Device` that name a target device of tensors.
+#: Values of `mray._api.type_hint.Device` that name a device.
 PLACES = frozenset({"cpu", "gpu", "cuda"})
 
 
 @dataclass(eq=False)
 class ChannelEnds:
-    """The ends of one endpoint, by channel number, and the communicators that it is a member of, by their number."""
+    """The ends of one endpoint by channel number, and its communicators by number."""
 
     segment: Segment | None = None
     communicators: dict[int, Communicator] = field(default_factory=dict)
     readers: dict[int, ChannelReader] = field(default_factory=dict)
     writers: dict[int, ChannelWriter] = field(default_factory=dict)
-    #: Callbacks for `close`: doorbells that groups of readers share, and the files of `mray._graph.caller.liveness`.
+    #: Called by `close`.
     leave: list[Callable[[], None]] = field(default_factory=list)
 
     def close(self) -> None:
-        """Close all of them. Idempotent."""
-        # Each of them, also when a device is broken and one raises, since peers wait for the others. The last is closed first.
+        """Idempotent."""
+        # All of them even if one raises, since peers wait for the others.
         with ExitStack() as closing:
             if self.segment is not None:
                 closing.callback(self.segment.close)
@@ -62,9 +62,8 @@ def open_ends(
     communicators: dict[int, Communicator] | None = None,
     ranks: Mapping[int, Mapping[str, int]] | None = None,
 ) -> ChannelEnds:
-    """Open every end that `endpoint` has in these channels, which lie in `segment`; closing them closes the segment.
-
-    `communicators` are those that the endpoint is a member of, by number; `ranks` of all members: number -> endpoint -> rank.
+    """Open the ends of `endpoint` in these channels; closing them closes the segment. `communicators`: the endpoint's, by number; `ranks`:
+    number -> endpoint -> rank.
     """
     ends = ChannelEnds(segment, {} if communicators is None else communicators)
     opener = _Opener(host, endpoint, segment, prefix, processes, ends, ranks or {})
@@ -81,8 +80,6 @@ def open_ends(
 
 
 class _Opener(NamedTuple):
-    """Opens ends for one endpoint."""
-
     host: GraphHost
     endpoint: str
     segment: Segment
@@ -98,7 +95,6 @@ class _Opener(NamedTuple):
         return f"{self.prefix}{channel.index:x}-"
 
     def writer(self, channel: Route) -> ChannelWriter:
-        """The writing end of a channel."""
         host, own = self.host, self._own_prefix(channel)
         doorbells = [host.doorbell_of(self.processes[reader]) for reader in channel.readers]
         group = host.group_doorbell(own, doorbells) if len(doorbells) > 1 else None
@@ -115,7 +111,6 @@ class _Opener(NamedTuple):
         return CommunicatorWriter(writer, carriage.communicator, carriage.ranks, rules, self._failure)
 
     def reader(self, channel: Route) -> ChannelReader:
-        """The endpoint's reading end of a channel."""
         host, own = self.host, self._own_prefix(channel)
         doorbell = host.doorbell_of(self.processes[channel.writer])
         if len(channel.readers) > 1:

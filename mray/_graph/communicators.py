@@ -1,7 +1,5 @@
-"""The user's communicators in an actor that takes part in a graph.
-
-Created in the actor when the graph is allocated, by every member at the same time (libraries synchronize when they are initialized), and
-destroyed when the actor leaves the graph.
+"""The communicators of a graph's actors, created by all members at the same time when the graph is allocated (libraries synchronize when
+they are initialized), and destroyed when the actor leaves it.
 """
 
 from __future__ import annotations
@@ -22,8 +20,6 @@ from mray._objects.serializer import deserialize, serialize
 
 
 class Membership(NamedTuple):
-    """An actor's membership in a communicator: the communicator as a serialized value, and the actor's rank there."""
-
     number: int
     form: int
     payload: bytes
@@ -31,29 +27,24 @@ class Membership(NamedTuple):
 
 
 class AcceleratorGroup:
-    """Actors that exchange tensors through the communicator that the user registered for their accelerator.
-
-    In the compiling process it stands for the communicator; each actor creates its own, as `Accelerator` says.
-    """
+    """Stands, in the compiling process, for the communicator that the user registered for an accelerator; each actor creates its own."""
 
     def __init__(self, accelerator: Accelerator, actors: Sequence[Any]) -> None:
         self._make = accelerator.communicator_cls
         self._id = accelerator.communicator_cls.generate_communicator_id()
         self._torch_module_name = accelerator.torch_module_name
         self._actors = list(actors)
-        #: Whether transfers run on streams of their own, concurrently with computing.
+        #: Whether transfers run on their own streams.
         self.overlap = False
 
     def get_actor_handles(self) -> list[Any]:
-        """The members, by rank."""
         return self._actors
 
     def get_rank(self, actor: Any) -> int:
-        """The rank of a member."""
         return self._actors.index(actor)
 
     def make(self, _host: GraphHost, rank: int) -> Communicator:
-        """Create the communicator of this rank, in its actor."""
+        """Called in the actor."""
         module = importlib.import_module(f"torch.{self._torch_module_name}") if self._torch_module_name != "cpu" else None
         make: Any = self._make
         made: Communicator = make(len(self._actors), self._id, rank, self._actors, module and module.current_stream(), self.overlap)
@@ -61,9 +52,8 @@ class AcceleratorGroup:
 
 
 class NcclGroup:
-    """Actors that exchange tensors through NCCL; as `AcceleratorGroup`. For one graph, because the calls of two graphs have no order.
-
-    `endpoints` are their names in the graph. `overlap`: transfers run on streams of their own, concurrently with computing.
+    """As `AcceleratorGroup`, for NCCL and one graph, because the calls of two graphs have no order. `overlap`: transfers run on their own
+    streams.
     """
 
     def __init__(self, endpoints: Sequence[str], actors: Sequence[Any], *, overlap: bool = False) -> None:
@@ -73,32 +63,27 @@ class NcclGroup:
         self._id = uuid.uuid4().hex
 
     def get_actor_handles(self) -> list[Any]:
-        """The members, by rank."""
         return self._actors
 
     def get_rank(self, actor: Any) -> int:
-        """The rank of a member."""
         return self._actors.index(actor)
 
     def make(self, host: GraphHost, _rank: int) -> Communicator:
-        """Create the communicator of any of the actors, in that actor."""
         return host.gpus().communicator(self._actors, self.overlap, self._id)
 
 
 def no_gpu_for_collective(members: Sequence[Any]) -> str:
-    """Why a collective cannot go through NCCL."""
     return (
         f"The collective of {members} asks for transport='nccl', but none of these actors has a GPU. Leave the transport out: "
         "tensors on the CPU are reduced in shared memory."
     )
 
 
-#: Carries tensors; in the compiling process.
+#: In the compiling process.
 Carrier = Communicator | AcceleratorGroup | NcclGroup
 
 
 def with_streams(communicators: Sequence[Carrier], overlap: bool) -> list[Carrier]:
-    """Make the communicators that members create use streams of their own, or not."""
     for communicator in communicators:
         if not isinstance(communicator, Communicator):
             communicator.overlap = overlap
@@ -106,7 +91,7 @@ def with_streams(communicators: Sequence[Carrier], overlap: bool) -> list[Carrie
 
 
 def nccl_groups(communicators: Sequence[Carrier], sites: Mapping[str, Site]) -> dict[frozenset[str], int]:
-    """The endpoints of each NCCL communicator -> its number. Raises ValueError when some of them cannot be ranks of one."""
+    """Endpoints -> communicator number. ValueError when they cannot be ranks of one communicator."""
     found = {}
     for number, each in enumerate(communicators):
         if isinstance(each, NcclGroup):
@@ -124,8 +109,6 @@ def nccl_groups(communicators: Sequence[Carrier], sites: Mapping[str, Site]) -> 
 
 
 class Invitation(NamedTuple):
-    """One communicator of a graph in the compiling process."""
-
     form: int
     payload: bytes
     #: actor id -> rank.
@@ -133,7 +116,7 @@ class Invitation(NamedTuple):
 
 
 def invitations(communicators: Sequence[Carrier]) -> list[Invitation]:
-    """The communicators of a graph, by number. In the compiling process."""
+    """In the compiling process, by number."""
     found = []
     for communicator in communicators:
         serialized = serialize(communicator)
@@ -146,14 +129,14 @@ def invitations(communicators: Sequence[Carrier]) -> list[Invitation]:
 
 
 class CommunicatorCall(NamedTuple):
-    """The constant of a step that is a collective through the graph's communicator `number`."""
+    """The constant of a collective step."""
 
     number: int
     collective: Collective
 
 
 def join(host: GraphHost, memberships: Sequence[Membership]) -> dict[int, Communicator]:
-    """Become a member of each; blocks until the others do. If one fails, leaves those that it has joined."""
+    """Blocks until the other members join; if one fails, leaves the joined ones."""
     joined: dict[int, Communicator] = {}
     try:
         for membership in memberships:
@@ -169,8 +152,8 @@ def join(host: GraphHost, memberships: Sequence[Membership]) -> dict[int, Commun
 
 
 def leave(joined: dict[int, Communicator]) -> None:
-    """Destroy this process's part of each. Idempotent."""
+    """Idempotent."""
     for communicator in joined.values():
-        with contextlib.suppress(Exception):  # it is broken already
+        with contextlib.suppress(Exception):
             communicator.destroy()
     joined.clear()

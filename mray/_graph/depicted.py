@@ -1,6 +1,6 @@
-"""The pictures of a compiled graph, as its methods. In the process that compiled it.
+"""The pictures of a compiled graph, as its methods.
 
-`mray._picture` draws, which `mray` registers: it is imported when a picture is drawn.
+`mray._picture`, which draws, is imported at the first picture.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from mray._graph.plan import Plan, Route
 
 logger = logging.getLogger(__name__)
 
-#: The default file of the schedule, as in Ray.
 SCHEDULE = "compiled_graph_schedule"
 
 
 class PlanArtist(Artist, Protocol):
-    """Also draws compiled graphs. `names`: the class of each actor, by the actor's id; `statistics`: the measures."""
+    """`names`: actor id -> class."""
 
     def visualize(
         self,
@@ -46,18 +45,14 @@ class PlanArtist(Artist, Protocol):
         """The picture as SVG."""
 
     def plain_svg(self, plan: Plan, names: Mapping[str, str]) -> str:
-        """The same whether or not the program ``dot`` is installed, with the numbers of channels at its edges."""
+        """Independent of the program ``dot``, with channel numbers at the edges."""
 
 
 def plan_artist() -> PlanArtist:
-    """The artist, loaded at the first call."""
-    # One module draws DAG nodes and plans.
     return cast("PlanArtist", artist())
 
 
 class Depicted(ABC):
-    """The pictures of an object with a plan and participants."""
-
     _plan: Plan
     participants: Participants
 
@@ -73,22 +68,21 @@ class Depicted(ABC):
         channel_details: bool = False,
         statistics: bool = False,
     ) -> str:
-        """Draw the graph into ``filename.<format>``, beside its DOT text in `filename`, and return the DOT text.
+        """Draw the graph into ``filename.<format>`` and its DOT text into `filename`; return the DOT text.
 
         ``"mermaid"`` (``.mmd``), ``"dot"`` and ``"ascii"`` need nothing; ``"png"``, ``"pdf"`` and others need the program ``dot``, and
         ``"svg"`` is plainer without it. ``"ascii"`` writes no file and ``"mermaid"`` one, and both return their own text. `view` opens
-        the picture, or prints the characters. `channel_details` describes on each edge the channel that carries it; `statistics` shows
-        measures in boxes and beside edges, and marks the bottleneck. Raises ImportError if ``dot`` is required and not installed,
-        ValueError for an unknown format, OSError if a file cannot be written.
+        the picture, or prints the characters. `channel_details`; `statistics` shows measures in boxes and beside edges, and marks the
+        bottleneck. Raises ImportError if ``dot`` is required and not installed, ValueError for an unknown format, OSError if a file
+        cannot be written.
         """
         measured = self.statistics() if statistics else None
         return plan_artist().visualize(self._plan, self.participants.classes, filename, format, view, channel_details, measured)
 
     def visualize_schedule(self, filename: str = SCHEDULE, executions: int = 1, statistics: bool = False) -> str:
-        """Write the operations of each actor in the given number of executions as a trace, ``filename.json``, and return its path.
-
-        https://ui.perfetto.dev shows it. With `statistics` calls have their measured lengths; without, only the order is meaningful.
-        ValueError for less than one execution, OSError if the file cannot be written.
+        """Write each actor's operations in the given number of executions to ``filename.json``, a trace for https://ui.perfetto.dev, and
+        return its path. With `statistics` calls have their measured lengths; without, only the order is meaningful. ValueError for less
+        than one execution, OSError if the file cannot be written.
         """
         measured = self.statistics() if statistics else None
         return plan_artist().visualize_schedule(self._plan, self.participants.classes, filename, executions, measured)
@@ -105,10 +99,7 @@ class Depicted(ABC):
 
 
 def draw_schedule_if_asked(plan: Plan, names: Mapping[str, str]) -> None:
-    """Write the schedule into the current directory if ``RAY_CGRAPH_VISUALIZE_SCHEDULE`` is set.
-
-    A file that cannot be written is only a warning.
-    """
+    """Obey ``RAY_CGRAPH_VISUALIZE_SCHEDULE``."""
     if not CGRAPH_VISUALIZE_SCHEDULE.get():
         return
     try:

@@ -9,9 +9,9 @@ from mray._channel.select import COMMUNICATOR, CUDA_IPC, LOCAL, NCCL, PINNED, SH
 from mray._graph.plan import DRIVER, Graph, Plan, Route, Source
 from mray._graph.structure import Vertex, nodes, source_of
 
-#: Hints and transports that need no accelerator.
+#: Those without an accelerator.
 _HOST = {"auto", "cpu", LOCAL, SHM, COMMUNICATOR}
-#: Names of the channels of these transports: Ray's, where it has them.
+#: Ray's names, where it has them.
 _CHANNEL_NAMES = {
     LOCAL: "IntraProcessChannel",
     SHM: "BufferedSharedMemoryChannel",
@@ -23,13 +23,13 @@ _CHANNEL_NAMES = {
 
 
 class DrawnNode(NamedTuple):
-    """A DAG node, numbered as Ray numbers it."""
+    """Numbered as in Ray."""
 
     number: int
     kind: str
-    #: The attribute of the input, or which result of several.
+    #: Attribute of the input, or index of a result.
     key: int | str | None
-    #: Its step (of a result: the call's), with the method and the actor; -1, "", "" where there is none.
+    #: Of its call; -1, "", "" if none.
     step: int
     method: str
     actor: str
@@ -37,35 +37,31 @@ class DrawnNode(NamedTuple):
 
 
 class DrawnEdge(NamedTuple):
-    """A value on its way from one DAG node to another, by their numbers."""
+    """By numbers of DAG nodes."""
 
     source: int
     target: int
     #: "": the target is a part of the source.
     transport: str
-    #: The user's hint about the value, and a description of the channel, line by line.
+    #: Line by line.
     hint: tuple[str, ...] = ()
     details: tuple[str, ...] = ()
-    #: Whether an accelerator carries it, or the user wants one to.
+    #: Whether an accelerator carries it or is wanted to.
     accelerated: bool = False
-    #: The channel that carries it; -1: none does.
+    #: -1: none.
     channel: int = -1
 
 
 class Drawing(NamedTuple):
-    """The DAG nodes of a plan by number, the edges between them, and the actors and workers that run the steps."""
-
     nodes: tuple[DrawnNode, ...]
     edges: tuple[DrawnEdge, ...]
     actors: tuple[str, ...]
 
     def numbers(self) -> dict[int, int]:
-        """Step index -> the number of its DAG node."""
         return {node.step: node.number for node in self.nodes if node.kind == CALL}
 
 
 def drawing_of(plan: Plan) -> Drawing:
-    """The records of a plan."""
     graph = plan.graph
     shown = nodes(graph)
     numbers = {node: number for number, node in enumerate(shown)}
@@ -86,7 +82,7 @@ def _edge(plan: Plan, source: Vertex, start: int, target: Vertex, end: int) -> D
     value = source_of(source)
     reader = plan.graph.steps[target.step].actor if target.kind == CALL else DRIVER
     transfer = plan.graph.transfers.get(value)
-    # The driver may return its own input: then no channel carries it.
+    # The driver may return its own input.
     stays = plan.graph.endpoint_of(value) == reader
     channel = None if stays else plan.channel_to(value, reader)
     details = _local_details(plan, value) if stays else channel_details(plan, channel, reader)
@@ -97,7 +93,6 @@ def _edge(plan: Plan, source: Vertex, start: int, target: Vertex, end: int) -> D
 
 
 def _hint(graph: Graph, value: Source) -> tuple[str, ...]:
-    """The user's hint about a value, in a line; empty without one."""
     transfer = graph.transfers.get(value)
     if transfer is None:
         return ()
@@ -105,10 +100,8 @@ def _hint(graph: Graph, value: Source) -> tuple[str, ...]:
 
 
 def channel_details(plan: Plan, channel: Route | None, endpoint: str) -> str:
-    """How a value reaches an endpoint, in lines: the type of the edge, the mechanism, its measures.
-
-    `channel` None, or one that the endpoint itself writes: the value stays in the process. Raises ValueError when the endpoint does not
-    read the channel.
+    """`channel` None, or written by the endpoint: the value stays in the process. ValueError when the endpoint neither writes nor reads the
+    channel.
     """
     if channel is None:
         return _CHANNEL_NAMES[LOCAL]
@@ -125,12 +118,11 @@ def _local_details(plan: Plan, source: Source) -> str:
 
 
 def _type_of(plan: Plan, source: Source) -> str:
-    """The type of an edge, as Ray calls it."""
+    """Ray's name."""
     return "TorchTensorType" if source in plan.graph.transfers else "SharedMemoryType"
 
 
 def short(endpoint: str) -> str:
-    """An endpoint in a few characters."""
     if endpoint == DRIVER:
         return "the driver"
     return endpoint if len(endpoint) <= 12 else f"{endpoint[:6]}..."

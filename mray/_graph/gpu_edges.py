@@ -1,7 +1,6 @@
 """`GpuEdges`: what graphs ask of the GPUs of a process.
 
-The contract between the kernel and `mray._gpu.gpus`, which a process loads when a graph first needs it: an actor of the graph has
-``num_gpus``, or a hint demands a device.
+Implemented by `mray._gpu.gpus`, which a process loads when an actor of a graph has ``num_gpus`` or a hint demands a device.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from mray._trace.span import Buffer
 
 
-#: Seconds that a process waits at most, when a graph ends, for devices and peers to release memory that edges have lent.
+#: Most seconds to wait, when a graph ends, for lent memory.
 SETTLING = 0.05
 
 
@@ -28,14 +27,14 @@ Method = Callable[..., Any]
 
 
 class Carriage(NamedTuple):
-    """The communicator that carries the tensors of an edge, and the ranks of the other ends."""
+    """`ranks`: of the other ends."""
 
     communicator: Communicator
     ranks: Sequence[int]
 
 
 class DeviceMarks(Protocol):
-    """Marks the streams of devices around operations that queue work there; see `mray._gpu.device_spans`."""
+    """Marks streams around operations that queue work; see `mray._gpu.device_spans`."""
 
     def around_read(self, channel: Route, read: Read, position: Callable[[], int]) -> Read: ...
 
@@ -51,32 +50,27 @@ class GpuEdges(Protocol):
     """The GPUs of one process."""
 
     def site(self, known: Iterable[str] = ()) -> Site:
-        """The devices of this process. `known`: uuids of devices of others, besides its own. Creates no context on a device."""
+        """`known`: uuids of other processes' devices. Creates no context on a device."""
 
     def answer(self, verb: str, payload: bytes) -> bytes:
         """Answer OFFER, TRY or WITHDRAW (`mray._graph.trials`)."""
 
     def writer(self, route: Route, end: WriterEnd, carriage: Carriage | None, failure: Callable[[BaseException], bytes]) -> ChannelWriter:
-        """The writing end of a channel whose transport leaves tensors on devices.
-
-        Raises RuntimeError where this process sees no GPU any more.
-        """
+        """For transports that leave tensors on devices. RuntimeError where this process no longer sees a GPU."""
 
     def reader(self, route: Route, end: ReaderEnd, carriage: Carriage | None) -> ChannelReader:
         """One reader's end of it."""
 
     def placed(self, reader: ChannelReader, device: str, failure: Callable[[BaseException], bytes]) -> ChannelReader:
-        """A reader whose tensors arrive on a device: ``"cpu"``, ``"gpu"`` or ``"cuda"``."""
+        """`device`: ``"cpu"``, ``"gpu"`` or ``"cuda"``."""
 
     def communicator(self, actors: Sequence[Any], overlap: bool, communicator_id: str) -> Communicator:
-        """The communicator over NCCL of these actors, by rank, in one of them."""
+        """NCCL's, of these actors by rank, in one of them."""
 
     def marks(self, buffer: Buffer) -> DeviceMarks | None:
-        """Marks of this process's streams for a profile; None without devices."""
+        """None without devices."""
 
     def settle(self, patience: float) -> None:
-        """Free the device memory of closed edges that peers have released; waits `patience` seconds at most.
-
-        Memory that is still in use then, because a value is held or a device is busy, is freed when the next graph is created or ends
-        here.
+        """Free device memory of closed edges that peers have released, within `patience` seconds. Memory still in use is freed when the
+        next graph is created or ends here.
         """

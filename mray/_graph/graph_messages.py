@@ -1,18 +1,17 @@
 """The requests between processes about compiled graphs.
 
-A request is a verb of this table and a payload of bytes; its answer is bytes, or the exception that the other process raised
-(`mray._graph.host.GraphHost.request`). A verb is declared with the thread that answers it; its comment gives sender, receiver, payload
-and answer. Payloads and answers are pickled; a graph id alone is encoded text.
+The comment of a verb gives sender, receiver, payload and answer, which may also be an exception. Payloads and answers are pickled; a
+graph id alone is encoded text.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: The receiver's main thread, which a method may keep busy; its reading thread, immediately; a new thread.
+#: A method may keep the main thread busy; the reading thread answers immediately.
 MAIN, READING, OWN = "main thread", "reading thread", "thread of its own"
 
-#: Every verb, with the thread that answers it.
+#: verb -> thread that answers.
 VERBS: dict[str, str] = {}
 
 
@@ -26,7 +25,7 @@ def _verb(verb: str, answered_by: str, /) -> str:
 ALLOCATE = _verb("allocate", MAIN)
 #: From the caller to an actor: graph id -> b"" or LENT.
 STOP = _verb("stop", MAIN)
-#: The answer of an actor that retains values which it passed on; it checks again at TRIM.
+#: The actor retains values that it passed on, and checks again at TRIM.
 LENT = b"lent"
 #: From the caller to an actor: free the memory of closed edges, on devices and of passed-on values: b"" -> b"".
 TRIM = _verb("trim", MAIN)
@@ -43,48 +42,43 @@ WITHDRAW = _verb("withdraw", MAIN)
 REPORT = _verb("report", READING)
 #: From the caller to an actor: graph id -> counters by channel.
 STATISTICS = _verb("statistics", MAIN)
-#: From the caller to an actor: ProfileRequest -> the reason for which there is no torch profiler, or "".
+#: From the caller to an actor: ProfileRequest -> why there is no torch profiler, or "".
 PROFILE = _verb("profile", MAIN)
-#: The same, while the main thread is busy.
+#: While the main thread is busy.
 PROFILE_NOW = _verb("profile now", READING)
 #: From the caller to an actor: graph id "/" token, as text -> spans.
 UNPROFILE = _verb("unprofile", MAIN)
-#: The same, while the main thread is busy.
+#: While the main thread is busy.
 UNPROFILE_NOW = _verb("unprofile now", READING)
 
-#: From a process that creates a copy of a graph to its owner: graph id -> b"".
+#: From a copier to the owner: graph id -> b"".
 COPY = _verb("copy", READING)
-#: From a process that creates a copy of a graph to an actor, for its own channels: Assignment -> b"".
+#: From a copier to an actor: Assignment -> b"".
 ATTACH = _verb("attach", OWN)
-#: From the owner of a graph to a process with a copy of it: graph id, pickled error or b"" -> b"".
+#: From the owner to a copier: graph id, pickled error or b"" -> b"".
 ENDED = _verb("ended", READING)
 
 
 @dataclass(frozen=True)
 class ProgramState:
-    """An actor's position in its program of one graph."""
-
     pid: int
     executions: int
-    #: Index of the actor's operation that runs or would block.
+    #: Index of the operation that runs or would block.
     place: int
-    #: The channels whose messages it waits for there.
+    #: Channels it waits for there.
     missing: tuple[int, ...]
     running: bool
-    #: The stack of its main thread above the graph's own frames, or all of it if it is busy with other work.
+    #: Of its main thread above the graph's frames; all of it if busy with other work.
     stack: str
 
 
 @dataclass(frozen=True)
 class ProfileRequest:
-    """A profile's request to an actor."""
-
     graph_id: str
-    #: Identifies the profile, so that a late request to end one does not end the next.
+    #: Protects the next profile from a late end of this one.
     token: str
-    #: The most spans that each process stores.
+    #: Most spans per process.
     limit: int
-    #: Also record spans of ordinary calls.
+    #: Record ordinary calls too.
     calls: bool
-    #: Run the torch profiler meanwhile.
     torch: bool

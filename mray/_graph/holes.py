@@ -1,7 +1,5 @@
-"""Constants with holes: arguments that hold DAG nodes inside of containers.
-
-The compiler replaces each DAG node in such an argument by a `Hole`; in each execution the actor rebuilds the argument with values in the
-holes. Lists, tuples and dicts are rebuilt by closures; the scanner copies other containers.
+"""Arguments that hold DAG nodes inside of containers: the compiler replaces each node by a `Hole`, which the actor fills in each
+execution.
 """
 
 from __future__ import annotations
@@ -13,8 +11,6 @@ from mray._api.dag_scan import ObjectScanner
 
 
 class Hole:
-    """The position of value number `index`."""
-
     __slots__ = ("index",)
 
     def __init__(self, index: int) -> None:
@@ -25,7 +21,7 @@ class Hole:
 
 
 def filler(template: Any, values: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
-    """A function that builds the argument: `template` with the result of ``values[i]()`` in hole i."""
+    """A function that returns `template` with ``values[i]()`` in hole i."""
     kind = template.__class__
     if kind is Hole:
         value: Callable[[], Any] = values[template.index]

@@ -1,6 +1,6 @@
 """`GraphHost`: the services of a process for the graphs in it.
 
-Graphs and the runtime do not import each other: `mray._backends.graph_host` implements this protocol between them.
+Implemented by `mray._backends.graph_host`, since graphs and the runtime do not import each other.
 """
 
 from __future__ import annotations
@@ -21,14 +21,12 @@ if TYPE_CHECKING:
 
 
 class Pending(Waitable, Protocol):
-    """A request on its way to another process."""
-
     def result(self) -> bytes:
-        """The answer, once `ready`; raises what the other process raised, or ActorDiedError if it died."""
+        """Once `ready`; raises what the other process raised, or ActorDiedError."""
 
 
 class Service(Protocol):
-    """Runs the programs of an actor: `mray._graph.actor.loop.GraphService`, as callers in the actor's process see it."""
+    """`mray._graph.actor.loop.GraphService`, as callers in its process see it."""
 
     def is_its_thread(self) -> bool:
         """Whether the calling thread is the one that runs the programs."""
@@ -37,71 +35,70 @@ class Service(Protocol):
         """Whether `run` would make progress."""
 
     def run(self, pending: Callable[[], object]) -> bool:
-        """Run every program until all are blocked, or until `pending()`; returns whether any made progress."""
+        """Run programs until blocked or `pending()`; returns whether any made progress."""
 
 
 class GraphHost(GroupHost, Protocol):
-    """One process of a session, as graphs see it; the base has what groups need too."""
+    """One process of a session, as graphs see it."""
 
     reactor: WaitingPlace
     spinner: Spinner
-    #: This process's compiled graphs that are not torn down; the end of the session ends them.
+    #: Compiled here and not torn down; ended with the session.
     graphs: weakref.WeakSet[Any]
 
-    #: The class of the graphs of this process.
     graph_kind: type[Any]
-    #: By id, the copies of other processes' graphs (`mray._graph.caller.copies`).
+    #: Of other processes' graphs, by id.
     copies: weakref.WeakValueDictionary[str, Any]
 
-    #: event loop -> its `mray._graph.caller.graph_loop.LoopWatcher`.
+    #: By event loop, its `mray._graph.caller.graph_loop.LoopWatcher`.
     loop_watchers: weakref.WeakKeyDictionary[Any, Any]
 
     def gpus(self) -> GpuEdges:
-        """The GPUs of this process; loads the modules that use them."""
+        """Loads the modules that use GPUs."""
 
     def settle_gpus(self, patience: float) -> None:
-        """Call `GpuEdges.settle` if this process has used its GPUs."""
+        """`GpuEdges.settle` if this process has used its GPUs."""
 
     @property
     def service(self) -> Service | None:
-        """Runs the programs of the actor in this process; None in a driver."""
+        """None in a driver."""
 
     def fetch(self, refs: Sequence[ObjectRef]) -> Callable[[], int]:
-        """Begin to fetch these objects; the returned function counts those that have arrived, and is cheap."""
+        """Begin to fetch; the returned function counts arrived objects, and is cheap."""
 
     def is_ready(self, ref: ObjectRef) -> bool:
-        """Whether the value of an object is in this process."""
+        """Whether the value is in this process."""
 
     def ask_node(self, what: str, *arguments: Any) -> Any:
-        """Query the node and wait for its answer."""
+        """Waits for the answer."""
 
     def actor_process(self, actor: str) -> str:
-        """The process of an actor; waits until it lives. ActorDiedError if it never will."""
+        """Waits until the actor lives; ActorDiedError if it never will."""
 
     def death_of(self, actor: str, process: str) -> Exception | None:
-        """The error with which this process of an actor ended, or None if it answers that it lives."""
+        """The error with which this process ended, or None if it answers."""
 
     def request(self, process: str, verb: str, payload: bytes) -> Pending:
-        """Send a request to the service of a process, without waiting. A request to this process is handled before this returns."""
+        """Does not wait, but handles a request to this process before it returns."""
 
     def group_doorbell(self, key: str, doorbells: Sequence[Doorbell]) -> GroupDoorbell | None:
-        """One doorbell for all readers of a ring that this process writes, until `end_group_doorbell`; None: ring them one by one."""
+        """One doorbell for all readers of a ring, until `end_group_doorbell`; None: ring them one by one."""
 
     def join_group_doorbell(self, writer: str, key: str) -> Callable[[], None]:
-        """As a reader of such a ring, also wait for its doorbell, until the returned function is called."""
+        """Wait also for a ring's group doorbell, until the returned function is called."""
 
     def end_group_doorbell(self, key: str) -> None:
         """Close the doorbell of a closed ring."""
 
     def look_at_calls(self, who: str, on: bool) -> dict[str, Any] | None:
-        """Turn spans of this process's ordinary calls on or off for the caller `who`; turning them off returns the spans."""
+        """Turn spans of ordinary calls on or off for `who`; turning off returns them."""
 
     def kill_actors(self, actors: Sequence[str]) -> None:
-        """Kill these actors without a restart."""
+        """Without a restart."""
 
 
 def weakly(method: Callable[..., object], *arguments: object) -> Callable[[Exception], None]:
-    """A callback for a death, which calls ``method(*arguments, error)`` and does not keep the method's object alive."""
+    """A callback that calls ``method(*arguments, error)`` and does not keep the method's object alive."""
     reference = weakref.WeakMethod(method)
 
     def tell(error: Exception) -> None:
@@ -113,10 +110,7 @@ def weakly(method: Callable[..., object], *arguments: object) -> Callable[[Excep
 
 
 def raise_death(host: GraphHost, processes: Mapping[str, str], error: Exception) -> None:
-    """Raise the cause of death of one of these actors (id -> process), if one is dead.
-
-    `error` is how the death showed, such as a missing socket or a request without an answer.
-    """
+    """Raise the cause of death if one of these actors (id -> process) is dead. `error`: how the death showed."""
     for actor, process in processes.items():
         death = host.death_of(actor, process)
         if death is not None:

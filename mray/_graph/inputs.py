@@ -1,7 +1,4 @@
-"""The arguments of `execute` as one value for the input channel, and the parts of it that steps get.
-
-`packer` for the process that compiled the graph, `picker` for every process that uses a part.
-"""
+"""The arguments of `execute` as one value for the input channel, and the parts of it that steps get."""
 
 from __future__ import annotations
 
@@ -13,9 +10,8 @@ from mray._graph.plan import ATTRIBUTE, DIRECT, MIXED, PART, SIGNAL, Graph
 
 
 def check_inputs(graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise ValueError when `execute` was called with arguments that the graph does not take."""
     if graph.form == MIXED and len(args) == 1 and not kwargs:
-        return  # one value, of which steps use parts
+        return
     wanted = graph.positional
     if len(args) != wanted:
         raise ValueError(f"dag.execute() or dag.execute_async() must be called with {wanted} positional args, got {len(args)}")
@@ -25,7 +21,7 @@ def check_inputs(graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def packer(graph: Graph) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
-    """A function that packs checked arguments into the input's value."""
+    """Of checked arguments."""
     if graph.form == DIRECT:
         return lambda args, kwargs: args[0]
     if graph.form == SIGNAL:
@@ -36,7 +32,7 @@ def packer(graph: Graph) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
 
 
 def picker(key: int | str, by: str) -> Callable[[Any], Any]:
-    """The part of the input's value that a step gets, by `Argument.key` and `Argument.by`."""
+    """By `Argument.key` and `Argument.by`."""
     if by == PART:
         half = 0 if isinstance(key, int) else 1
         return lambda value: value[half][key]

@@ -1,4 +1,4 @@
-"""The actors of one graph as its callers see them: their names, their processes, and concurrent requests to all of them."""
+"""The actors of one graph as its callers see them."""
 
 from __future__ import annotations
 
@@ -11,22 +11,20 @@ from mray._graph.plan import DRIVER, Plan
 
 @dataclass(frozen=True)
 class Participants:
-    """The endpoints of a graph. In the process that compiled it, and in others that hold it."""
-
     host: GraphHost
     plan: Plan
-    #: endpoint -> the name of its actor's class, and endpoint -> process.
+    #: By endpoint.
     classes: Mapping[str, str]
     processes: Mapping[str, str]
 
     def name(self, endpoint: str, driver: str = "the caller") -> str:
-        """The name of an endpoint in reports, statistics and traces."""
+        """For reports, statistics and traces."""
         if endpoint == DRIVER:
             return driver
         return f"{self.classes[endpoint]}({endpoint[:8]})" if self.classes.get(endpoint) else endpoint
 
     def ask(self, verb: str, payload: bytes, patience: float | None) -> dict[str, bytes | str]:
-        """Send a request to every actor: endpoint -> its answer, or a clause that says why there is none after `patience` seconds."""
+        """endpoint -> its answer, or a clause that says why there is none after `patience` seconds."""
         asked: dict[str, Pending | str] = {}
         for endpoint in self.plan.graph.actors:
             try:
@@ -38,7 +36,6 @@ class Participants:
 
 
 def late(patience: float | None) -> str:
-    """Why there is no answer after `patience` seconds."""
     return f"does not answer within {patience or 0:g} s: its process is stopped, or holds the interpreter lock"
 
 

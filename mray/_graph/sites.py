@@ -1,12 +1,11 @@
-"""The `Site` of each process of a graph: the devices that its edges could use, requested before any decision.
+"""The `Site` of each process of a graph: the devices that its edges could use.
 
-    driver                                       each actor that may need a device
-    lists its own devices
-    request SITE (uuids it knows) ---------> lists its own: their uuids, which of these they reach, NCCL
-    combines the answers <---------------------- Site
+   driver                                       each actor that may need a device
+   lists its own devices
+   request SITE (uuids it knows) ---------> lists its own: their uuids, which of these they reach, NCCL
+   combines the answers <---------------------- Site
 
-Only for graphs in which an actor has ``num_gpus`` or a hint demands a device: all others compile without a request, and no process loads
-a library of devices. Listing creates no context on a device.
+Listing creates no context on a device.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from mray._graph.plan import DRIVER, Graph
 
 
 def owners(handles: Mapping[str, Any], workers: Mapping[str, Mapping[str, Any]]) -> frozenset[str]:
-    """The endpoints that have GPUs of their own: actors by their handles, workers of functions by their options."""
+    """Endpoints with GPUs of their own."""
     return frozenset(
         [actor for actor, handle in handles.items() if handle.__actor_options__.get("num_gpus")]
         + [endpoint for endpoint, options in workers.items() if options.get("num_gpus")]
@@ -32,9 +31,7 @@ def owners(handles: Mapping[str, Any], workers: Mapping[str, Mapping[str, Any]])
 
 
 def endpoints_to_ask(graph: Graph, owners: frozenset[str], groups: Iterable[Iterable[str]]) -> frozenset[str]:
-    """The endpoints that may need a device: those with GPUs of their own, the members of `groups`, and the ends of edges whose hint demands
-    one. If there are none, every edge of this graph uses host memory.
-    """
+    """Endpoints that may need a device. If there are none, every edge uses host memory, and no process loads a library of devices."""
     demanding = {
         source for source, transfer in graph.transfers.items() if transfer.communicator < 0 and transfer.transport in DEMANDS_DEVICE
     }
@@ -47,17 +44,14 @@ def endpoints_to_ask(graph: Graph, owners: frozenset[str], groups: Iterable[Iter
 
 
 def ask_sites(host: GraphHost, asked: Iterable[str], owners: frozenset[str], actors: Mapping[str, Any]) -> dict[str, Site]:
-    """Ask these endpoints concurrently; waits until they live. Raises ActorDiedError.
-
-    `actors`: endpoint -> the handle of its actor.
-    """
+    """Asks concurrently and waits until the endpoints live. Raises ActorDiedError."""
     own = host.gpus().site()
     others = [endpoint for endpoint in asked if endpoint != DRIVER]
     found = {DRIVER: own, **_ask_for_sites(host, actors, others, own)}
     known = {gpu.uuid for gpu in own.gpus}
     everybodys = {gpu.uuid for site in found.values() for gpu in site.gpus}
     if not everybodys <= known:
-        # The driver does not see all of their devices, so they do not know yet whether they reach each other.
+        # The driver does not see all devices, so their owners must be asked whether they reach each other.
         everything = replace(own, gpus=tuple(SiteGpu(0, uuid, "") for uuid in everybodys))
         found = {DRIVER: host.gpus().site(everybodys), **_ask_for_sites(host, actors, others, everything)}
     reach: dict[str, frozenset[str]] = {}
@@ -67,7 +61,7 @@ def ask_sites(host: GraphHost, asked: Iterable[str], owners: frozenset[str], act
     return {
         endpoint: replace(
             site,
-            # A process that does not see a device may not know; the answer of one that does holds for all.
+            # The answer of a process that sees a device holds for all.
             gpus=tuple(replace(gpu, reaches=reach[gpu.uuid]) for gpu in site.gpus),
             name="the driver" if endpoint == DRIVER else _name(endpoint, actors[endpoint]),
             is_driver=endpoint == DRIVER,
@@ -84,7 +78,7 @@ def _ask_for_sites(host: GraphHost, actors: Mapping[str, Any], endpoints: Iterab
 
 
 def ask(host: GraphHost, verb: str, payloads: Mapping[str, bytes], actors: Mapping[str, Any]) -> dict[str, bytes]:
-    """The answers of the actors of these endpoints, asked concurrently; waits until they live. Raises ActorDiedError."""
+    """Asks concurrently and waits until the actors live. Raises ActorDiedError."""
     keys = {endpoint: actors[endpoint].__actor_outline__().key for endpoint in payloads}
     processes = {endpoint: host.actor_process(key) for endpoint, key in keys.items()}
     try:
@@ -97,5 +91,4 @@ def ask(host: GraphHost, verb: str, payloads: Mapping[str, bytes], actors: Mappi
 
 
 def _name(endpoint: str, actor: Any) -> str:
-    # The actors of functions have no name that a user knows.
     return endpoint if endpoint.startswith("function-") else f"{actor.__actor_outline__().class_name}({endpoint[:8]})"

@@ -1,4 +1,4 @@
-"""The DAG nodes of a `Graph` as the user bound them: the steps, and DAG nodes that are no steps. Pure.
+"""The DAG nodes of a `Graph` as the user bound them. Pure.
 
 InputNode --> InputAttributeNode --> call --> one of several results --> call --> MultiOutputNode
 """
@@ -13,38 +13,37 @@ from mray._graph.plan import INPUT, Argument, Graph, Source, Step
 
 
 class Vertex(NamedTuple):
-    """The input, the attribute `key` of it, a step, result `key` of a step with several, or the end."""
+    """`key`: of an attribute of the input, or of a result of a step with several."""
 
     kind: str
     step: int = -1
     key: int | str | None = None
 
 
-#: node -> the nodes among its arguments, perhaps repeated; in the order of their numbers.
+#: node -> the nodes among its arguments, perhaps repeated.
 Nodes = dict[Vertex, list[Vertex]]
 
 START, FINISH = Vertex(INPUT_KIND), Vertex(END)
 
 
 def nodes(graph: Graph) -> Nodes:
-    """The DAG nodes of a graph, in the order of their numbers."""
+    """In the order of their numbers."""
     upstream = _upstream(graph)
     starts = sorted(upstream, key=lambda node: (node != START, node == FINISH, node.step))
     found = in_order(upstream, starts, _binding_order(graph), lambda node: node == FINISH and not graph.returns_list)
     if not graph.returns_list:
-        # The user wrote no MultiOutputNode: Ray adds it after everything else.
+        # Ray adds it after everything else.
         found.remove(FINISH)
         found.append(FINISH)
     return {node: upstream[node] for node in found}
 
 
 def call_numbers(graph: Graph) -> dict[int, int]:
-    """Step index -> the number of its DAG node, its name in pictures, schedules and statistics."""
+    """Step index -> DAG node number, its name in pictures, schedules and statistics."""
     return {node.step: number for number, node in enumerate(nodes(graph)) if node.kind == CALL}
 
 
 def source_of(node: Vertex) -> Source:
-    """The source of a node's value, which may be a part of it."""
     if node.kind in (INPUT_KIND, ATTRIBUTE):
         return INPUT
     return Source(node.step, node.key if isinstance(node.key, int) else 0)
@@ -65,7 +64,6 @@ def _upstream(graph: Graph) -> Nodes:
 
 
 def _used(step: Step) -> Iterator[Argument]:
-    """The DAG nodes among a step's arguments."""
     for argument in (*step.arguments, *(argument for _name, argument in step.keywords)):
         yield from _parts(argument)
 
@@ -86,9 +84,7 @@ def _node_of(graph: Graph, argument: Argument) -> Vertex:
 
 
 def _binding_order(graph: Graph) -> Callable[[Vertex], tuple[int, int, int]]:
-    """Sort key for nodes by the order of binding, in which steps are numbered; a part of the input comes before the first step that uses
-    it.
-    """
+    """Sort key by the order of binding; a part of the input comes before the first step that uses it."""
     end = len(graph.steps)
     users = [(step.index, list(_used(step))) for step in graph.steps]
     users.append((end, [part for output in graph.outputs for part in _parts(output)]))

@@ -6,9 +6,8 @@
     WITHDRAW --------------------------------------> free it
     the sites of the readers get the failures: `mray._channel.select` chooses the next transport
 
-Once for each pair of processes that an edge by CUDA IPC, or through pinned memory, would join. Each side creates a context on its
-device, as its first tensor would; so a driver that has not used its GPU yet is left out, unless the user has said that tensors go there.
-Such edges try when tensors are sent (`mray._gpu.cuda_ipc`).
+For pairs of processes that CUDA IPC or pinned memory would join. A trial creates a context on the device, so a driver that has not used
+its GPU is left out unless a hint sends tensors there; such edges try when tensors are sent (`mray._gpu.cuda_ipc`).
 """
 
 from __future__ import annotations
@@ -31,10 +30,7 @@ from mray.exceptions import RayError
 
 
 def try_pairs(host: GraphHost, pairs: Iterable[DevicePair], sites: Mapping[str, Site], actors: Mapping[str, Any]) -> dict[str, Site]:
-    """The sites with the obstacles that were found, after one warning for each pair whose tensors therefore take another transport.
-
-    `actors`: endpoint -> the handle of its actor. Waits until all have answered; raises ActorDiedError.
-    """
+    """The sites with the obstacles found; warns of each pair whose tensors therefore take another transport. Raises ActorDiedError."""
     tried = [each for each in pairs if not each.is_late]
     places = {pair: _devices(sites, pair) for pair in tried}
     wanted: dict[str, list[int]] = {}
@@ -66,7 +62,7 @@ def try_pairs(host: GraphHost, pairs: Iterable[DevicePair], sites: Mapping[str, 
 
 
 def _devices(sites: Mapping[str, Site], pair: DevicePair) -> tuple[int, int]:
-    """The indices of a device of the writer and one of the reader that would be joined."""
+    """Indices of the writer's and the reader's device."""
     writer, reader = sites[pair.writer], sites[pair.reader]
     reached = reader.reach(writer)
     own, its = reached[0] if reached else (reader.gpus[0], writer.gpus[0])
@@ -74,7 +70,6 @@ def _devices(sites: Mapping[str, Site], pair: DevicePair) -> tuple[int, int]:
 
 
 def _ask(host: GraphHost, verb: str, payloads: Mapping[str, bytes], actors: Mapping[str, Any]) -> dict[str, bytes]:
-    """The answers of these endpoints, asked concurrently."""
     answers = ask(host, verb, {endpoint: payload for endpoint, payload in payloads.items() if endpoint != DRIVER}, actors)
     if DRIVER in payloads:
         answers[DRIVER] = host.gpus().answer(verb, payloads[DRIVER])
@@ -82,7 +77,7 @@ def _ask(host: GraphHost, verb: str, payloads: Mapping[str, bytes], actors: Mapp
 
 
 def _warn(writer: Site, reader: Site, asked: str) -> None:
-    """Warn of an obstacle, unless the user's demand is refused because of it."""
+    """Not where the user's demand is refused because of it."""
     obstacle = reader.obstacles.get(writer.pid)
     if obstacle is not None and asked != CUDA_IPC:
         way = describe(select(writer, reader, asked or AUTO, hinted=bool(asked)))

@@ -1,7 +1,7 @@
 """``async def`` methods in programs: each call runs to its end before the program goes on.
 
-On the actor's main thread, all of them in one event loop, so that a method's locks and connections are valid for the next call. Tasks
-that a method leaves behind run on while the next one runs.
+All run in one event loop of the actor's main thread, so that a method's locks and connections are valid for the next call. Tasks that a
+method leaves behind run on while the next one runs.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ _of_thread = threading.local()
 
 
 def to_the_end(method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Any]:
-    """A plain function that returns what the coroutine returns."""
-
     def call(*args: Any, **kwargs: Any) -> Any:
         return event_loop().run_until_complete(method(*args, **kwargs))
 
@@ -25,7 +23,7 @@ def to_the_end(method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[...,
 
 
 def event_loop() -> Any:
-    """The event loop of the actor's main thread: that of its ordinary calls, which run on meanwhile. Called in that thread."""
+    """The event loop that the ordinary calls of the actor's main thread use. Called in that thread."""
     loop = own_loop()
     if loop is None:
         import asyncio  # noqa: PLC0415  (slow to import, and rarely needed)
@@ -41,10 +39,8 @@ def event_loop() -> Any:
 
 
 def own_loop() -> Any:
-    """The event loop of this thread, if it has one already."""
     return getattr(_of_thread, "loop", None)
 
 
 def use_loop(loop: Any) -> None:
-    """Use this event loop for programs in this thread."""
     _of_thread.loop = loop

@@ -1,7 +1,7 @@
 """Reading the values of one step from several channels, without waiting for values that no longer matter.
 
-In a program. When one of a step's values is a failure, the step is skipped whatever its other values are, and values that have not
-arrived are not waited for. They arrive later all the same, and are discarded then: until then the inlet *owes* messages.
+A failure among a step's values skips the step without waiting for the others; they are discarded when they arrive, and until then the
+inlet *owes* messages.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Inlet:
         self.try_read = reader.try_read
         self.cell = cell
         self.alone = alone
-        #: Whether the current execution's value is in its cell.
+        #: Whether the current value is in its cell.
         self.came = False
-        #: The number of messages to discard before the next value.
+        #: Messages to discard before the next value.
         self.owed = 0
 
     def take(self) -> Any:
@@ -36,17 +36,15 @@ class Inlet:
         return self.try_read()
 
     def settle(self) -> None:
-        """Discard owed messages that have arrived."""
         while self.owed and self.try_read() is not NOTHING:
             self.owed -= 1
 
     def ready(self) -> bool:
-        """Whether `take` may bring a value."""
         return not self.came and self.reader.ready()
 
 
 def read_all(inlets: Sequence[Inlet], cells: list[Any], others: Sequence[int]) -> Callable[[], int]:
-    """The action that fills the cells of all inlets; `others` are the cells of the step's other values, which are filled already."""
+    """`others`: the cells of the step's other values, which are filled already."""
     count = len(inlets)
 
     def read() -> int:
@@ -81,5 +79,5 @@ def read_all(inlets: Sequence[Inlet], cells: list[Any], others: Sequence[int]) -
 
 
 def any_ready(inlets: Sequence[Inlet]) -> Callable[[], bool]:
-    """Whether the action would make progress. Every channel is asked: asking also frees room for a waiting writer."""
+    """Every channel is asked: asking also frees room for a waiting writer."""
     return lambda: True in [inlet.ready() for inlet in inlets]

@@ -1,12 +1,11 @@
-"""An actor's programs, one for each graph that it takes part in, and the service that runs them.
+"""An actor's programs, one for each graph, and the service that runs them.
 
     driver                              actor's main thread
     ALLOCATE (Assignment) ----------->  GraphService.handle: open the ends, compile a Program
     values through channels  <------->  GraphService.run: read, compute, write, until no program can go on
     STOP ---------------------------->  GraphService.handle: close the ends
 
-A program keeps its position when an operation would block; then the actor's main loop serves other graphs and ordinary calls. Methods
-run on the main thread, between ordinary calls and never inside one.
+Methods run on the main thread, between ordinary calls and never inside one.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ class Program:
         self.ends = ends
         self._profilers = profilers
         self._probes = () if profilers is None else profilers.probes
-        #: The permanent probes, outermost.
+        #: Permanent probes, outermost.
         self._always = probes
         self._compile = partial(compile_program, assignment, instance, ends.readers, ends.writers, constants, ends.communicators, failure)
         #: The program without the probe of a profile.
@@ -87,24 +86,23 @@ class Program:
         self._actions = code.actions
         self._waits = code.waits
         self._inlets = code.inlets
-        #: The values of the current execution.
+        #: Of the current execution.
         self._cells = code.cells
         self._blank = [None] * len(code.cells)
-        #: The probe from the next execution on; `_exchanging` guards it and the exchange of actions.
+        #: The probe from the next execution on; guarded, like the exchange of actions, by `_exchanging`.
         self._wanted: Probe | None = None
         self._exchanging = threading.Lock()
-        #: Whether `run` is to return at the end of the execution even without pending work.
+        #: Whether `run` returns at the end of the execution even without pending work.
         self._returns = False
         readers: tuple[ChannelReader, ...] = tuple(ends.readers.values())
-        #: For each operation, the readers that it does not wait for itself.
+        #: By operation, the readers that it does not wait for.
         self._others = [tuple(reader for reader in readers if reader.ready != wait) for wait in code.waits]
         lone = {channel.index for channel in assignment.channels if len(channel.readers) == 1}
-        #: For each operation, whether it reads a channel that only this actor reads.
+        #: By operation, whether it reads a channel that only this actor reads.
         self._alone = [operation.kind == READ and operation.channel in lone for operation in assignment.operations]
         self._place = 0
-        #: The thread that runs it.
         self.thread = threading.get_ident()
-        #: The number of finished executions.
+        #: Finished ones.
         self.executions = 0
         self.closed = False
 
@@ -121,7 +119,6 @@ class Program:
 
     @property
     def waits_alone(self) -> bool:
-        """Whether its next operation reads a channel that only this actor reads."""
         return self._alone[self._place]
 
     def run(self, pending: Callable[[], object]) -> bool:
@@ -153,15 +150,14 @@ class Program:
     def probe(self, probe: Probe | None) -> None:
         """Put this probe around its operations, or none, from the next execution on. Any thread, at any time.
 
-        The main thread exchanges the actions, between two executions: `run` is replaced by a function that does it. No code on the path
-        of an execution checks for a probe.
+        The main thread exchanges the actions: `run` is replaced by a function that does it, so that executions do not check for a probe.
         """
         with self._exchanging:
             self._wanted = probe
         self.give_way()
 
     def give_way(self) -> None:
-        """Make `run` return at the end of the execution, as for other pending work. Any thread."""
+        """Make `run` return at the end of the execution. Any thread."""
         with self._exchanging:
             self._returns = True
             self.__dict__["run"] = self._exchange_and_run
@@ -186,7 +182,7 @@ class Program:
             del self.__dict__["run"]
 
     def state(self) -> ProgramState:
-        """The actor's position in it. Any thread of the actor's process."""
+        """Any thread of the actor's process."""
         stack = _stack_of(self.thread)
         place, executions, running = self._place, self.executions, False
         inner = stack
@@ -195,7 +191,7 @@ class Program:
             if frame.f_code is type(self).run.__code__ and frame.f_locals.get("self") is self:
                 place = frame.f_locals.get("place", place)
                 executions += frame.f_locals.get("executions", 0)
-                # The next inner frame is the action; the following one the user's method, or the channel's.
+                # The next inner frame is the action.
                 inner = stack[position + 2 :]
                 running = True
         busy = running or any(frame.f_code.co_name == "_serve" for frame in stack)
@@ -203,7 +199,7 @@ class Program:
         return ProgramState(os.getpid(), executions, place, () if running else self._missing(place), running, text)
 
     def _missing(self, place: int) -> tuple[int, ...]:
-        """The channels that the READ at a position waits for: consecutive ones of a step are one action."""
+        """Consecutive READs of a step are one action."""
         operations = self.assignment.operations
         missing = []
         for operation in operations[place:]:
@@ -226,7 +222,6 @@ class Program:
 
 
 def _also(pending: Callable[[], object], others: tuple[Program, ...]) -> Callable[[], object]:
-    """Whether there is other work, or another program can go on."""
     if len(others) == 1:
         ready = others[0].ready
         return lambda: pending() or ready()
@@ -234,12 +229,12 @@ def _also(pending: Callable[[], object], others: tuple[Program, ...]) -> Callabl
 
 
 def _reads_by(reader: ChannelReader, wanted: ChannelReader | None) -> bool:
-    """Whether a reader is this one, perhaps wrapped."""
+    """`reader` may be wrapped."""
     return reader is wanted or (isinstance(reader, WrappedReader) and reader.wraps(wanted))
 
 
 def _stack_of(thread: int) -> list[FrameType]:
-    """The frames of a thread, outermost first."""
+    """Outermost first."""
     frames = []
     with uncollected:
         frame = sys._current_frames().get(thread)
@@ -254,32 +249,29 @@ def _is_main_thread() -> bool:
 
 
 class GraphService:
-    """All programs of one actor. For the main thread, except `ready`, `owner_gone` and `attaching`."""
+    """For the main thread, except `ready`, `owner_gone` and `attaching`."""
 
     def __init__(self, host: GraphHost, is_its_thread: Callable[[], bool] = _is_main_thread, probes: tuple[Probe, ...] = ()) -> None:
-        """`probes` are the permanent ones around every program."""
         self._host = host
-        #: Whether the calling thread is the one that runs the programs.
         self.is_its_thread = is_its_thread
         self.probes = probes
         self._spinner: AdaptiveSpinner = host.spinner
-        #: The spinner where a graph has more processes than there are cores.
+        #: Used where a graph has more processes than cores.
         self._spinner_oversubscribed = host.spinner.in_turns()
         self._programs: tuple[Program, ...] = ()
-        #: Each program with all others.
+        #: Each program with the others.
         self._turns: tuple[tuple[Program, tuple[Program, ...]], ...] = ()
-        #: The number of processes per core of the largest graph (see `mray._ipc.spin`).
+        #: Processes per core of the largest graph.
         self._per_core = 0.0
-        #: Owners that have died, and ids of graphs to leave.
+        #: Dead owners, and ids of graphs to leave.
         self._gone: deque[str] = deque()
-        #: Copies whose program a thread is creating -> their processes; a thread that does not find its own any more gives up.
+        #: Copies whose program a thread is creating -> their processes; a thread whose entry was removed gives up.
         self._attaching: dict[str, str] = {}
-        #: Held while one of these or the programs change.
+        #: Held while `_attaching` or the programs change.
         self._changing = threading.Lock()
 
     # ------------------------------------------------------------------------------------ requests
     def handle(self, verb: str, payload: bytes, instance: Any) -> bytes:
-        """Answer a request of a graph's driver; `instance` is the actor's object."""
         if verb == ALLOCATE:
             return self._allocate(pickle.loads(payload), instance)
         if verb == ATTACH:
@@ -312,7 +304,7 @@ class GraphService:
         return b""
 
     def attaching(self, payload: bytes) -> Callable[[], bytes]:
-        """ATTACH: the function that creates the program of a copy, in any thread. In the reading thread, so that no STOP comes before."""
+        """ATTACH, in the reading thread, so that no STOP comes before; the returned function creates the copy's program in any thread."""
         assignment: Assignment = pickle.loads(payload)
         with self._changing:
             self._attaching[assignment.graph_id] = assignment.owner
@@ -368,11 +360,11 @@ class GraphService:
             program.close()
 
     def owner_gone(self, process: str) -> None:
-        """Make the main thread leave the graphs that a dead process has compiled. Any thread."""
+        """Any thread."""
         self._gone.append(process)
 
     def leave(self, graph_id: str) -> None:
-        """Make the main thread leave a graph before it runs a program again. Any thread."""
+        """Leave a graph before the main thread. Any thread."""
         self._gone.append(graph_id)
 
     def _leave_gone(self) -> None:
@@ -384,33 +376,29 @@ class GraphService:
                     self._stop(graph_id)
 
     def close_all(self) -> None:
-        """Leave every graph, as the actor exits."""
         self._attaching.clear()
         for program in self._programs:
             self._stop(program.assignment.graph_id)
 
     @property
     def programs(self) -> tuple[Program, ...]:
-        """Every graph that the actor takes part in. From any thread."""
+        """Any thread."""
         return self._programs
 
     # ------------------------------------------------------------------------------------ running
     @property
     def is_active(self) -> bool:
-        """Whether the actor takes part in any graph (or has to leave one)."""
         return bool(self._programs or self._gone)
 
     def ready(self) -> bool:
-        """Whether `run` would make progress."""
         for program in self._programs:
             if program.ready():
                 return True
         return bool(self._gone)
 
     def run(self, pending: Callable[[], object]) -> bool:
-        """Run every program until all are blocked and spinning does not help, or until `pending()`. Returns whether any made progress.
-
-        They take turns: a program whose next input has arrived gives way to another one that can go on.
+        """Run programs in turns until all are blocked and spinning does not help, or until `pending()`. Returns whether any made
+        progress.
         """
         if self._gone:
             self._leave_gone()
@@ -420,13 +408,11 @@ class GraphService:
             for program, others in self._turns:
                 moves = program.run(_also(pending, others) if others else pending) or moves
             moved = moved or moves
-            # A program that is alone has stopped for lack of input; one of several perhaps for the sake of another.
             if pending() or not ((moves and len(self._turns) > 1 and self.ready()) or self._spin(pending)):
                 break
         return moved
 
     def _spin(self, pending: Callable[[], object]) -> bool:
-        """Wait a few microseconds until a program can go on. Returns whether one can."""
         spinner = self._spinner
         if self._per_core > 1:
             if self._per_core > MAX_PROCESSES_PER_CORE or not all(program.waits_alone for program in self._programs):
@@ -435,15 +421,15 @@ class GraphService:
         return bool(spinner.spin(self._programs[0].ready if len(self._programs) == 1 else self.ready, stop=pending))
 
     def state(self, graph_id: str) -> bytes:
-        """The pickled `ProgramState` of a graph's program, or of None when the actor takes no part in it (any more). Any thread."""
+        """The pickled `ProgramState`, or of None when the actor takes no part in it. Any thread."""
         program = next((program for program in self._programs if program.assignment.graph_id == graph_id), None)
         return pickle.dumps(None if program is None else program.state())
 
     def _statistics(self, graph_id: str) -> bytes:
-        """The pickled counters of the actor's writers, by channel."""
+        """Pickled counters of the writers, by channel."""
         writers = [item for program in self._programs if program.assignment.graph_id == graph_id for item in program.ends.writers.items()]
         return pickle.dumps({number: writer.statistics() for number, writer in writers})
 
     def statistics(self) -> dict[str, int]:
-        """The number of finished executions, by graph."""
+        """Finished executions by graph."""
         return {program.assignment.graph_id: program.executions for program in self._programs}

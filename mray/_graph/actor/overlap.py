@@ -1,7 +1,7 @@
 """Communication that overlaps with computing: only the step that uses a value from NCCL or from another GPU waits for it.
 
-In an actor whose graph was compiled with ``_overlap_gpu_communication=True``. A READ or a collective only begins; the first step that
-uses the value, or the WRITE that passes it on, makes the current stream wait for it. The steps in between compute meanwhile.
+With ``_overlap_gpu_communication=True`` a READ or a collective only begins; the first step that uses the value, or the WRITE that passes
+it on, makes the current stream wait for it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Settle = Callable[[], None]
 
 
 class Overlap:
-    """The READs and collectives of a program that run ahead; none unless the graph was compiled so."""
+    """The READs and collectives of a program that run ahead."""
 
     def __init__(
         self,
@@ -30,7 +30,6 @@ class Overlap:
         constants: Sequence[Any],
         communicators: Mapping[int, Communicator],
     ) -> None:
-        #: The readers of the actor's channels, as the program reads them.
         self.readers = dict(readers)
         self._settles: dict[Source, Settle] = {}
         if not assignment.overlap:
@@ -62,7 +61,6 @@ class Overlap:
         return settled
 
     def before_write(self, channel: Route, write: Callable[[], int]) -> Callable[[], int]:
-        """The action that writes a channel, after its value is waited for."""
         settle = self._settles.get(channel.source)
         if settle is None:
             return write

@@ -1,11 +1,9 @@
 """Compiling an actor's operations into a flat list of closures.
 
-Each action does one operation and returns how many positions the program advances: 0 when it would block. The hot path looks no name up
-and walks no attributes: ends, cells and methods are bound when the graph is allocated. The most common program, one step that reads one
-value and sends one on, is one action for all three operations.
+Each action does one operation and returns how many positions the program advances: 0 when it would block. Ends, cells and methods are
+bound when the graph is allocated. A program of one step that reads one value and sends one on is a single action.
 
-A method that raises produces a `Failed`, which travels along the edges in the place of the value; steps that receive one are skipped and
-pass it on. Exceptions that end a process (SystemExit, KeyboardInterrupt) are not caught.
+A method that raises produces a `Failed`, which travels along the edges in the place of the value; steps that receive one pass it on.
 """
 
 from __future__ import annotations
@@ -31,18 +29,18 @@ from mray._graph.plan import COMPUTE, READ, Argument, Assignment, Operation, Rou
 from mray._graph.watch.probes import Probe
 from mray._graph.watch.probes import apply as probe_ends
 
-#: Does one operation. Returns the positions to advance, 0 when it would block.
+#: Returns the positions to advance, 0 when it would block.
 Action = Callable[[], int]
 Fail = Callable[[BaseException, str], bytes]
 
 
 class Code(NamedTuple):
-    """A compiled program: `waits[i]()` is whether action i would make progress now."""
+    """`waits[i]()`: whether action i would make progress now."""
 
     actions: list[Action]
     waits: list[Callable[[], bool]]
     cells: list[Any]
-    #: Channels that may owe messages.
+    #: Those that may owe messages.
     inlets: list[Inlet]
 
 
@@ -61,9 +59,9 @@ def compile_program(
     probes: Sequence[Probe] = (),
     cells: list[Any] | None = None,
 ) -> Code:
-    """The actions of an actor. Raises when a method is missing or cannot run in a graph.
+    """Raises when a method is missing or cannot run in a graph.
 
-    `probes` are put around the reads, writes and methods. `cells` are those of the program's earlier compilation.
+    `cells` are those of the program's earlier compilation.
     """
     steps = {step.index: step for step in assignment.steps}
     channels = {channel.index: channel for channel in assignment.channels}
@@ -90,7 +88,7 @@ def compile_program(
     code = Code([], [], [None] * len(numbers) if cells is None else cells, [])
     for place, operation in enumerate(assignment.operations):
         if len(code.actions) > place:
-            continue  # a READ that the previous one has gathered
+            continue  # gathered by the previous READ
         step = steps[operation.step]
         if operation.kind == READ:
             _add_reads(code, step, _inlets(assignment, place, readers, channels, numbers), numbers)
@@ -110,9 +108,7 @@ def compile_program(
 
 
 def _with_outputs(assignment: Assignment, methods: dict[int, Callable[..., Any]], writers: Mapping[int, ChannelWriter]) -> set[int]:
-    """Let methods fill the memory of the only channel that carries their results, which no step here uses. Returns the numbers of the
-    channels.
-    """
+    """Let methods fill the memory of the only channel that carries a result that no step here uses; returns the channels' numbers."""
     used = Counter(channel.source for channel in assignment.channels if channel.index in writers)
     used.update(source for step in assignment.steps for source in step.sources)
     steps = {step.index: step for step in assignment.steps if step.num_returns == 1 and step.group < 0}
@@ -129,7 +125,7 @@ def _with_outputs(assignment: Assignment, methods: dict[int, Callable[..., Any]]
 def _inlets(
     assignment: Assignment, place: int, readers: Mapping[int, ChannelReader], channels: Mapping[int, Route], numbers: dict[Source, int]
 ) -> list[Inlet]:
-    """The consecutive READs of one step from `place` on; one whose channel blocks is alone."""
+    """A READ whose channel blocks stays alone."""
     found: list[Inlet] = []
     step = assignment.operations[place].step
     for operation in assignment.operations[place:]:
@@ -155,7 +151,7 @@ def _add_reads(code: Code, step: Step, inlets: list[Inlet], numbers: dict[Source
         code.actions.append(_read(first.try_read, code.cells, first.cell))
         code.waits.append(first.reader.ready)
         return
-    # One action for all of them; the program never reaches the positions of the others.
+    # The program never reaches the positions of the others.
     code.actions.extend([read_all(inlets, code.cells, others)] * len(inlets))
     code.waits.extend([any_ready(inlets)] * len(inlets))
     code.inlets.extend(inlets)
@@ -197,7 +193,6 @@ def _fuse(assignment: Assignment, steps: dict[int, Step], channels: dict[int, Ro
 
 
 def _call_on(step: Step, method: Callable[..., Any], constants: list[Any]) -> Callable[[Any], Any]:
-    """The call of a step as a function of the one value that it needs."""
     if len(step.arguments) == 1 and step.arguments[0] == Argument(step.sources[0]):
         return method
     parts = [_part(argument, constants) for argument in step.arguments]
@@ -217,8 +212,8 @@ def _part(argument: Argument, constants: list[Any]) -> Callable[[Any], Any]:
 def _relay(
     try_read: Callable[[], Any], method: Callable[[Any], Any], try_write: Callable[[Any], bool], name: str, failure: Fail, keeps: bool
 ) -> list[Action]:
-    """`keeps`: the read value lives until the answer is sent, since releasing a device tensor takes a driver call. A ring's memory is
-    released first: the writer, once it has the answer, finds its slot free and does not take another.
+    """`keeps`: release the value after the answer is sent, since releasing a device tensor takes a driver call. A ring's memory is released
+    before, so that the writer finds its slot free when it has the answer.
     """
     kept: list[Any] = []
 
@@ -239,7 +234,7 @@ def _relay(
         except Exception as error:
             answer = Failed(failure(error, name))
         except SystemExit as error:
-            error.__dict__["step"] = name  # for the text of the actor's end
+            error.__dict__["step"] = name  # for the error text
             raise
         kept.append(answer)
         return 1
@@ -274,8 +269,6 @@ def _write(try_write: Callable[[Any], bool], cells: list[Any], cell: int, name: 
 
 
 def _then_forget(write: Action, cells: list[Any], cell: int) -> Action:
-    """A write after which no step uses the value."""
-
     def write_last() -> int:
         if not write():
             return 0
@@ -294,7 +287,7 @@ def _write_bare(try_write: Callable[[Any], bool], cells: list[Any], cell: int, n
 
 
 def _send(try_write: Callable[[Any], bool], value: Any, name: str, failure: Fail) -> bool:
-    """Write a value, or the reason why it cannot be serialized."""
+    """A value that cannot be serialized is replaced by the reason."""
     try:
         return try_write(value)
     except Exception as error:

@@ -1,12 +1,10 @@
-"""The channels and workers of a compiled graph: their creation and release.
+"""The channels and workers of a compiled graph.
 
-    caller                                          each actor
-    make: create the segment, format all rings
-    request ALLOCATE (of a copy ATTACH) ----------> open the endpoints, compile the program
-    once all have answered <----------------------- done, or the exception
-    unlink the segment's name; open its endpoints
-
-In the process that compiled the graph, and in one that has a copy of it (`mray._graph.caller.copies`).
+caller                                          each actor
+make: create the segment, format all rings
+request ALLOCATE (of a copy ATTACH) ----------> open the endpoints, compile the program
+once all have answered <----------------------- done, or the exception
+unlink the segment's name; open its endpoints
 """
 
 from __future__ import annotations
@@ -37,10 +35,8 @@ _NONE: Mapping[str, tuple[int, bytes]] = {}
 
 
 class Allocation:
-    """The channels and workers of a compiled graph.
-
-    By endpoint: `actors`, the ids, and `processes`. `workers`: handles of the workers leased for functions; `keep`: objects that must
-    live as long as the graph.
+    """`actors` (ids) and `processes` are by endpoint; `workers` are leased for functions; `keep`: objects that must live as long as the
+    graph.
     """
 
     def __init__(
@@ -57,24 +53,24 @@ class Allocation:
         self.actors = actors
         self._workers = {} if workers is None else workers
         self._keep = keep
-        #: Cancel functions of the watches on actors and copiers.
+        #: Of the watches on actors and copiers.
         self._watches: list[Cancel] = []
         self.processes = {DRIVER: host.process, **processes}
-        #: Living processes that have a copy of the graph.
+        #: Living processes with a copy.
         self._copiers: set[str] = set()
         self._segment: Segment | None = None
         self.process_count = len(set(self.processes.values()))
         self.prefix = f"{host.prefix}g{plan.graph_id[:16]}-"
         self.ends = ChannelEnds()
-        #: By endpoint, the pending answers of actors that were asked to leave.
+        #: Pending answers to STOP, by endpoint.
         self._left: dict[str, Pending] = {}
         torch = os.path.join(os.getcwd(), FOLDER) if not plan.copy_of and settings.CGRAPH_TORCH_PROFILING.get() else ""
         self.profilers = Profilers(torch, settings.CGRAPH_NVTX_PROFILING.get())
 
     def make(self, constants: Mapping[str, tuple[int, bytes]] = _NONE, invited: Sequence[Invitation] = ()) -> None:
-        """Create the channels and programs, on all actors concurrently, and wait for the actors. Releases everything if it raises.
+        """Create channels and programs and wait for the actors. Releases everything if it raises.
 
-        `constants`: a serialized list for each endpoint (none for a copy); `invited`: the graph's communicators.
+        `constants`: a serialized list for each endpoint (none for a copy).
         """
         try:
             parts = self._ask(constants, invited)
@@ -156,7 +152,6 @@ class Allocation:
 
     @contextlib.contextmanager
     def until_owned(self) -> Iterator[None]:
-        """Call `end` if the body, which creates the graph, fails."""
         try:
             yield
         except BaseException:
@@ -164,10 +159,7 @@ class Allocation:
             raise
 
     def stop(self, error: Exception | None = None) -> list[Pending]:
-        """Ask the actors to leave the graph; returns the pending answers. Dead actors are skipped.
-
-        Processes with a copy are notified: by `error`, or of an end in order.
-        """
+        """Ask living actors to leave, returning the pending answers, and notify processes with a copy of `error` or an orderly end."""
         graph_id = self.plan.graph_id.encode()
         for endpoint in self.actors:
             with contextlib.suppress(Exception):
@@ -179,7 +171,6 @@ class Allocation:
         return list(self._left.values())
 
     def note_copier(self, process: str) -> None:
-        """Notify a process that creates a copy when the graph ends."""
         if process not in self._copiers:
             self._copiers.add(process)
             self._watches.append(self.host.then("", weakly(self._forget_copier, process), process=process))
@@ -188,13 +179,13 @@ class Allocation:
         self._copiers.discard(process)
 
     def end_workers(self) -> None:
-        # They are actors, and these are their only handles.
+        # Their only handles.
         self._workers.clear()
 
     def release(self, patience: float = 0.0) -> None:
         """Close this process's endpoints and remove every name. Idempotent.
 
-        If tensors were in device memory, waits up to `patience` seconds until that is released.
+        Waits up to `patience` seconds until device memory is released.
         """
         while self._watches:
             self._watches.pop()()
@@ -216,7 +207,7 @@ class Allocation:
 
 
 def _lent(pending: Pending) -> bool:
-    """Whether an actor has left the graph and retains values that it passed on to others."""
+    """Whether it left but retains values that it passed on."""
     try:
         return pending.ready() and pending.result() == LENT
     except Exception:  # dead

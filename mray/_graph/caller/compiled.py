@@ -1,4 +1,4 @@
-"""A compiled graph in a process that executes it: `Executions` with futures, streams, pictures, statistics and profiles."""
+"""A compiled graph in a process that executes it."""
 
 from __future__ import annotations
 
@@ -27,8 +27,6 @@ from mray._trace.span import MOST_SPANS, clock
 
 
 class CompiledGraph(Executions, Depicted):
-    """A graph whose actors run in loops over channels."""
-
     claim = CompiledDAGRef
 
     def __init__(
@@ -40,19 +38,16 @@ class CompiledGraph(Executions, Depicted):
         handles: Mapping[str, Any] | None = None,
         names: Mapping[str, str] | None = None,
     ) -> None:
-        #: actor id -> its handle.
         self._handles = handles or {}
         names = names or {actor: str(handle.__actor_outline__().class_name) for actor, handle in self._handles.items()}
-        #: The running profile; the measures of the latest one that has ended.
+        #: The running one; the measures of the last one that ended.
         self._profile: Profile | None = None
         self._measured: Digest | None = None
         super().__init__(host, plan, made, limits, names)
 
     # ------------------------------------------------------------------------------------ asyncio
     async def execute_async(self, /, *args: Any, **kwargs: Any) -> CompiledDAGFuture | list[CompiledDAGFuture]:
-        """Like `execute`, for graphs compiled with ``enable_asyncio=True``: a future, or a list of them, to be awaited in any event
-        loop.
-        """
+        """Like `execute`, for graphs compiled with ``enable_asyncio=True``: a future, or a list of them, for any event loop."""
         if not self.limits.enable_asyncio:
             raise ValueError("Use execute if enable_asyncio=False")
         value = self._input.value(args, kwargs)
@@ -64,8 +59,8 @@ class CompiledGraph(Executions, Depicted):
     def stream(self, inputs: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
         """``async for value in graph.stream(inputs)``: execute the graph with each input and yield the results in input order.
 
-        `inputs` may be asynchronous. As many executions are in flight as the graph allows; the next input is taken when there is room.
-        A method's exception is raised in its turn and ends the stream; executions in flight are then dropped.
+         As many executions are in flight as the graph allows; the next input is taken when there is room.
+        A method's exception is raised in order and ends the stream; executions in flight are then dropped.
         """
         if not self.limits.enable_asyncio:
             raise ValueError("Use execute if enable_asyncio=False")
@@ -75,7 +70,7 @@ class CompiledGraph(Executions, Depicted):
         flying: deque[CompiledDAGFuture | list[CompiledDAGFuture]] = deque()
         async for item in each_of(inputs):
             value = self._input.value((item,), {})
-            # Results of executions in flight are read first: another process may need that to make room.
+            # Results in flight are read first: another process may need that to make room.
             while (index := -1 if len(flying) >= self.limits.in_flight else self.submit_nowait(value, True)) < 0 and flying:
                 yield await all_of(flying.popleft())
             flying.append(self._futures(index if index >= 0 else await submit_when_there_is_room(self, value)))
@@ -88,7 +83,6 @@ class CompiledGraph(Executions, Depicted):
         return [CompiledDAGFuture(self, index, output) for output in self._outputs]
 
     def note_copier(self, process: str) -> None:
-        """Notify a process that is about to create a copy when the graph ends."""
         with self._lock:
             if self.state:
                 self._raise_cause()
@@ -97,7 +91,7 @@ class CompiledGraph(Executions, Depicted):
     # ------------------------------------------------------------------------------------ looking
     @classmethod
     def awaited(cls) -> set[int]:
-        """The `id` of each graph that a thread of this process waits for."""
+        """By `id`, the graphs that threads of this process wait for."""
         found = set()
         with uncollected:
             for innermost in sys._current_frames().values():
@@ -111,23 +105,22 @@ class CompiledGraph(Executions, Depicted):
 
     @property
     def actor_to_execution_schedule(self) -> dict[Any, list[Operation]]:
-        """The handle of each actor (of a function's worker: its name) -> its operations in each execution, in order."""
+        """The handle of each actor (the name of a function's worker) -> its operations in order."""
         return {self._handles.get(endpoint, endpoint): list(operations) for endpoint, operations in self._plan.schedule.items()}
 
     def statistics(self) -> dict[str, Any]:
         """Counters: executions ``submitted`` and ``finished``, results ``kept``, and under ``channels`` those of each channel.
 
-        By the source that a channel carries: messages ``written`` and ``waiting``; for values too large for a ring's entry the number of
-        ``slots``, those ``in_use`` by values still held, their ``bytes``, slots ``given_away`` to values that were held long, values
-        ``passed_on`` without a copy and those ``on_loan``. An actor that computes for more than a second is left out.
+        By source: messages ``written`` and ``waiting``; for values larger than a ring's entry the ``slots``, those ``in_use`` by held
+        values, their ``bytes``, slots ``given_away`` to values that were held long, values ``passed_on`` without a copy and those
+        ``on_loan``. An actor that computes for more than a second is left out.
 
-        ``steps`` are keyed by their number in pictures and ``edges`` by the index of their channel: an edge has the messages ``written``
-        and ``occupancy``, the share of its ring taken by waiting messages. The latest `profile` (of the given ``seconds``) adds, in
-        seconds: ``compute_p50`` and ``compute_p99`` of steps; ``wait_...`` of steps and edges for the next value; and of edges
-        ``room_...`` (the writer's wait), ``serialize_...``, ``transfer_...`` and ``deserialize_...``, with the ``bytes`` of their
-        messages; under ``endpoints`` the share of the time in which each was ``busy``; ``bottleneck``, the step that delays the others,
-        as the schedule calls it (``"[2] slow"``), ``"the caller"`` or None, and ``why``; ``count`` is the number of executions and
-        messages in the profile.
+        ``steps`` are keyed by their number in pictures and ``edges`` by the index of their channel: an edge has messages ``written`` and
+        ``occupancy``, the used share of its ring. The latest `profile` (of the given ``seconds``) adds, in seconds: ``compute_p50`` and
+        ``compute_p99`` of steps; ``wait_...`` of steps and edges for the next value; and of edges ``room_...`` (the writer's wait),
+        ``serialize_...``, ``transfer_...`` and ``deserialize_...``, with the ``bytes`` of their messages; under ``endpoints`` the share
+        of the time in which each was ``busy``; ``bottleneck``, the step that delays the others (``"[2] slow"``), ``"the caller"`` or
+        None, and ``why``; ``count`` is the number of executions and messages in the profile.
         """
         counts = self.counts()
         by_channel = counters(self.participants, self.writers)
@@ -137,10 +130,9 @@ class CompiledGraph(Executions, Depicted):
     def profile(self, filename: str | None = None, *, calls: bool = True, torch: bool = False, limit: int = MOST_SPANS) -> Profile:
         """``with graph.profile("trace.json") as profile``: record the graph's operations in all its processes meanwhile.
 
-        At the end writes `filename`, a trace for https://ui.perfetto.dev; ``profile.spans`` has the spans. `calls`: also spans of
-        ordinary calls of the actors and of this process. `torch`: merge the events of the torch profiler in every actor. Each process
-        stores `limit` spans at most and counts the rest. Begins and ends at any time (``start``, ``stop``). ValueError if another
-        profile is running.
+        The end writes `filename`, a trace for https://ui.perfetto.dev; ``profile.spans`` has the spans. `calls`: include ordinary calls
+        of the actors and this process. `torch`: merge the actors' torch profiler events. Each process stores at most `limit` spans and
+        counts the rest. ``start`` and ``stop`` work at any time. ValueError if another profile is running.
         """
         attachment = Attachment(self._begin_profile, self.put_probes, self._end_profile, self._keep_measured)
         return Profile(self.participants, attachment, filename, calls=calls, torch=torch, limit=limit)

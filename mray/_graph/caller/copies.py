@@ -3,20 +3,16 @@
     process that was passed the graph (the copier)            process that compiled it (the owner)      each actor
     first execution:
     COPY ────────────────────────────────────────────────────▶ records the copier
-    ATTACH (`Allocation`) ─────────────────────────────────────────────────────────────────────────────▶ one more program, of the same
-    afterwards: straight to the actors                                                                   steps and constants
-         ◀─────────────────── ENDED, or the owner's death      the copy ends
+    ATTACH (`Allocation`) ─────────────────────────────────────────────────────────────────────────────▶ one more program
+        ◀─────────────────── ENDED, or the owner's death      the copy ends
 
-A graph crosses processes inside arguments and values, like handles of actors. A copy is a graph like any other, with its limits, errors
-and reports. It is released with the last handle in its process, and ends with the owner's graph: executing it and waiting for it then
-raise RayChannelError.
+A copy is released with the last handle in its process, and ends with the owner's graph: its users then get RayChannelError. An actor's
+reading thread receives ATTACH, and a separate thread creates the program, since the main thread might be the one that waits.
 
-An actor's reading thread receives ATTACH, and a separate thread creates the program, since the main thread might be the one that waits.
-The executions of one process stay in order at every actor; those of several processes interleave in any order, even in the middle of an
-execution. So graphs are not copied if their actors do something together, or use devices that were tested between the original processes
-only (`why_not`).
+Each process's executions stay in order at every actor; those of several processes interleave, even in the middle of an execution. So
+graphs are not copied if their actors do something together, or use devices tested between the original processes only (`why_not`).
 
-Rejected: sending executions through the owner, which is much slower and needs an order between two paths.
+Rejected: executions through the owner: slower, and needs an order between two paths.
 """
 
 from __future__ import annotations
@@ -51,7 +47,7 @@ _HINT = (
 
 
 def why_not(plan: Plan) -> str:
-    """Why a graph cannot be copied; "" if it can."""
+    """Empty if it can be copied."""
     if plan.groups or any(step.group >= 0 for step in plan.graph.steps):
         return "its actors take part in collective operations"
     for channel in plan.channels:
@@ -64,12 +60,10 @@ def why_not(plan: Plan) -> str:
 
 # ----------------------------------------------------------------------------------------- in the owner
 def find_graph(host: GraphHost, graph_id: str) -> CompiledGraph | None:
-    """The living graph with this id that this process has compiled, or None."""
     return next((graph for graph in list(host.graphs) if graph.get_id() == graph_id), None)
 
 
 def note_copier(host: GraphHost, graph_id: str, process: str) -> bytes:
-    """COPY: notify a process that is about to create a copy when the graph ends."""
     graph = find_graph(host, graph_id)
     if graph is None:
         raise RayChannelError("Channel closed.")
@@ -79,7 +73,7 @@ def note_copier(host: GraphHost, graph_id: str, process: str) -> bytes:
 
 # ----------------------------------------------------------------------------------- in other processes
 def copy_of(host: GraphHost, handle: GraphHandle) -> GraphCopy:
-    """The copy for a handle of another process's graph: one for all its handles, until it is torn down here."""
+    """One for all handles of a graph, until it is torn down here."""
     graph_id = handle.plan.graph_id
     with _making:
         graph: GraphCopy | None = host.copies.get(graph_id)
@@ -88,12 +82,12 @@ def copy_of(host: GraphHost, handle: GraphHandle) -> GraphCopy:
         return graph
 
 
-#: Held while a process checks whether it has a copy already.
+#: Guards the check and creation of a copy.
 _making = threading.Lock()
 
 
 def end_copy(host: GraphHost, payload: bytes) -> bytes:
-    """ENDED: the owner has ended a graph that is copied here. Reading thread; holds no lock."""
+    """ENDED: Reading thread; holds no lock."""
     graph_id, error = pickle.loads(payload)
     graph = host.copies.get(graph_id)
     if graph is not None:
@@ -103,9 +97,8 @@ def end_copy(host: GraphHost, payload: bytes) -> bytes:
 
 
 class GraphCopy:
-    """A graph that another process has compiled. Any thread, any event loop.
-
-    It has the methods of `CompiledGraph`; the first call creates the copy. `teardown` ends the graph for this process alone.
+    """`CompiledGraph` for another process's graph; the first call creates the copy. Any thread, any event loop. `teardown` ends the graph
+    for this process alone.
     """
 
     def __init__(self, host: GraphHost, handle: GraphHandle) -> None:
@@ -113,7 +106,7 @@ class GraphCopy:
         self._handle = handle
         self._copy: CompiledGraph | None = None
         self._making = threading.Lock()
-        #: Why no copy may exist any more.
+        #: Why the copy ended.
         self._over: Exception | None = None
         self.is_teardown = False
 
@@ -138,7 +131,6 @@ class GraphCopy:
 
     # ------------------------------------------------------------------------------------ making
     def made(self) -> CompiledGraph:
-        """The copy; the first call creates it."""
         while self._copy is None:
             if not self._making.acquire(False):
                 self._host.wait_until(lambda: not self._making.locked(), None)
@@ -155,7 +147,7 @@ class GraphCopy:
         host, handle = self._host, self._handle
         if (over := self._reason()) is not None:
             raise over
-        if handle.owner == host.process:  # its owner, which has dropped the graph
+        if handle.owner == host.process:  # its owner has dropped the graph
             raise RayChannelError("Channel closed.")
         if reason := why_not(handle.plan):
             raise NotImplementedError(f"Compiled graph {self.get_id()} cannot be executed in another process: {reason}. {_HINT}")
@@ -176,7 +168,7 @@ class GraphCopy:
             self._copy.end_with(over)
 
     def _ask_owner(self) -> Cancel:
-        """Ask the owner to report the graph's end; returns the cancel function of the watch on its death."""
+        """Returns the cancel function of the watch on the owner's death."""
         host, handle = self._host, self._handle
         try:
             unwatch = host.then("", weakly(self._on_death), process=handle.owner)
@@ -204,13 +196,12 @@ class GraphCopy:
         return self._over
 
     def end_with(self, error: Exception) -> None:
-        """End the copy for good; waiting and later callers get the error."""
         self._over = error
         if self._copy is not None:
             self._copy.end_with(error)
 
     def teardown(self, kill_actors: bool = False) -> None:
-        """End the graph in this process, as `CompiledGraph.teardown` does; its owner's continues. Idempotent."""
+        """End the graph in this process only. Idempotent."""
         if kill_actors:
             raise ValueError("only the process that compiled a graph can kill its actors")
         self.is_teardown = True
@@ -223,7 +214,7 @@ class GraphCopy:
         return f"{self}, which this process has not executed." if self._copy is None else self._copy.report(timeout)
 
     def get_id(self) -> str:
-        """The id of the original graph, not that of the copy."""
+        """The original's."""
         return self._handle.plan.graph_id
 
     def __str__(self) -> str:

@@ -2,11 +2,10 @@
 
     execute: value -> input channel -> actors ... -> output channels -> fetch
 
-`execute` does not wait for results: up to a limit of executions are in flight, and one more is refused, or waits. Results arrive in the
-order of execution; `fetch` out of order keeps earlier results until they are taken.
+Results arrive in the order of execution; `fetch` out of order keeps earlier results.
 
-Any thread may call, and coroutines of any event loop (`mray._graph.caller.future`). One lock guards the counters and the state; no
-thread sleeps while holding it. Finalizers only record dropped refs.
+Any thread may call, and coroutines of any event loop. One lock guards the counters and the state; no thread sleeps while holding it.
+Finalizers only record dropped refs.
 """
 
 from __future__ import annotations
@@ -45,12 +44,11 @@ from mray.exceptions import RayCgraphCapacityExceeded, RayChannelError, RayChann
 
 logger = logging.getLogger(__name__)
 
-#: Seconds after which an `execute` that waits for room logs that.
+#: Seconds after which an `execute` that waits for room logs.
 PATIENCE = 10.0
 
 T = TypeVar("T")
 Callback = Callable[[], None]
-#: See `GraphHost.failure`.
 Failure = Callable[[BaseException, str], bytes]
 
 _LOST = "The result was lost: an exception came from outside (another thread raised it in this one) while it was being read."
@@ -81,44 +79,35 @@ ALIVE, BROKEN, TORN_DOWN = State
 
 
 class Input:
-    """The caller's endpoint of the input, and the conversion of `execute`'s arguments to its value."""
-
     __slots__ = ("arity", "graph", "is_direct", "pack", "try_write", "writer")
 
     def __init__(self, plan: Plan, writers: Mapping[int, ChannelWriter], failure: Failure, limits: Limits) -> None:
         self.graph = graph = plan.graph
         self.writer = _one_writer([writers[channel.index] for channel in plan.channels_of(INPUT)], failure)
-        #: The writer's method, or a profile's probe around it.
         self.try_write = self.writer.try_write
-        #: The number of positional arguments that need no further check.
+        #: The number of positional arguments that need no check.
         self.arity = -1 if graph.keywords or graph.form == MIXED or limits.enable_asyncio else graph.positional
         self.is_direct = graph.form == DIRECT
         self.pack = packer(graph)
 
     def value(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The value for the channel. ValueError if the graph does not take these arguments."""
+        """ValueError if the graph does not take these arguments."""
         check_inputs(self.graph, args, kwargs)
         return self.pack(args, kwargs)
 
 
 class ExecutionCounts(NamedTuple):
-    """The numbers of submitted, of finished, and of kept executions, at one moment."""
-
     submitted: int
     finished: int
     kept: int
-    #: The readers whose value the first unfinished execution still lacks.
+    #: Readers whose value the first unfinished execution lacks.
     missing: list[int]
 
 
 class Executions:
-    """The executions of one graph.
+    """The executions of one graph. Methods are called without the lock unless they say "Lock held"."""
 
-    Public attributes are for claims (`mray._graph.caller.ref`, `mray._graph.caller.future`) and observers. Methods are called without
-    the lock unless they say "Lock held".
-    """
-
-    #: Creates a ref of (these executions, index, output).
+    #: (executions, index, output) -> a ref.
     claim: type[Any]
 
     def __init__(self, host: GraphHost, plan: Plan, made: Allocation, limits: Limits, names: Mapping[str, str]) -> None:
@@ -129,18 +118,18 @@ class Executions:
         self.writers = made.ends.writers
         self._plan = plan
         self._made = made
-        #: Reentrant for finalizers, which the collector may run while it is held: they are refused (`_mend`).
+        #: Reentrant, since finalizers may run while it is held: they are refused (`_mend`).
         self._lock = threading.RLock()
         self.state = ALIVE
-        #: The error raised to users in a state other than ALIVE; None: the channel is closed.
+        #: Raised to users when not ALIVE; None: channel closed.
         self.cause: Exception | None = None
 
         self._input = Input(plan, made.ends.writers, host.failure, limits)
-        #: Submitted executions whose refs were created: as many as the input channel has messages, unless `_is_cut`.
+        #: Equals the messages of the input channel, unless `_is_cut`.
         self._submitted = 0
-        #: Whether an asynchronous exception may have come between sending an input and creating its ref (see `_mend`).
+        #: Whether an asynchronous exception may have come between sending an input and creating its ref.
         self._is_cut = False
-        #: Callers waiting for room: taking or dropping a result wakes them.
+        #: Callers waiting for room: woken by taking or dropping a result.
         self.room_wanted = 0
 
         self._outputs = range(len(graph.outputs)) if graph.returns_list else None
@@ -149,14 +138,14 @@ class Executions:
         lost = lambda: Failed(host.failure(RayChannelError(_LOST), "get"))  # noqa: E731
         self.results = Results(readers, picks, lost, Executions.fetch.__code__)
         is_lone = len(readers) == len(graph.outputs) == 1 and graph.outputs[0].key is None
-        #: Reads the results of a graph with one whole output, for the fast path; else None.
+        #: For the fast path of a graph with one whole output, else None.
         self._lone_read = readers[0].try_read if is_lone else None
         self.completions = Completions(self, self._lock)
 
         cores = usable_cores()
         is_oversubscribed = 1 < cores < made.process_count
         self.spinner: AdaptiveSpinner = host.spinner.in_turns(CALLER_WINDOW) if is_oversubscribed else host.spinner
-        #: Whether an actor of the graph lives in this process; its main thread then runs the program while it waits.
+        #: Whether an actor lives in this process; its main thread runs the program while it waits.
         self.runs_here = any(made.processes[actor] == host.process for actor in graph.actors)
         made.watch(weakly(self._break))
         host.graphs.add(self)
@@ -188,7 +177,7 @@ class Executions:
             self._is_cut = True
             if not entry.try_write(value):
                 self._write_later(value)
-            # Only now: waiting releases the lock.
+            # Waiting released the lock.
             index = self._submitted
             made = self.claim(self, index) if self._outputs is None else [self.claim(self, index, output) for output in self._outputs]
             self._submitted = index + 1
@@ -196,10 +185,8 @@ class Executions:
         return made
 
     def _mend(self) -> None:
-        """Drop executions whose input was sent, but whose ref an exception from another thread prevented; the ring counts the sent ones.
-        Lock held.
-
-        (Signal handlers never raise there, see `mray._ipc.interrupts`.)
+        """Drop executions whose input was sent (the ring counts them) but whose ref an exception from another thread prevented. Lock
+        held.
         """
         if is_amidst((Executions.execute.__code__, Executions.submit_nowait.__code__), self):
             raise RuntimeError(AMIDST)
@@ -209,7 +196,7 @@ class Executions:
         self._is_cut = False
 
     def submit_nowait(self, value: Any, wait: bool) -> int:
-        """Submit and return the execution's index, or -1 if there is no room. Without `wait`, too many in flight are an error."""
+        """Returns the execution's index, or -1 if there is no room; without `wait`, raises for too many in flight."""
         with self._lock:
             if self.state:
                 self._raise_cause()
@@ -259,7 +246,6 @@ class Executions:
         return True
 
     def _make_way(self) -> None:
-        """Refuse, or release the lock and wait until the first of too many executions in flight finishes."""
         results = self.results
         timeout = self.limits.wait_timeout
         deadline = deadline_of(timeout)
@@ -299,30 +285,29 @@ class Executions:
         return len(self.results.kept) >= self.limits.kept
 
     def note_drop(self, dropped: tuple[int, int | None]) -> None:
-        """Record that a ref of (execution, output) was dropped unread. Takes no lock, for finalizers."""
+        """Takes no lock, for finalizers."""
         self.results.dropped.append(dropped)
         if self.room_wanted:
-            self.host.reactor.defer(lambda: None)  # makes waiting threads check again
+            self.host.reactor.defer(lambda: None)  # wakes waiting threads
 
     def may_submit(self) -> bool:
-        """Whether `submit_nowait` would find room, or raise. Lock held."""
+        """Lock held."""
         return bool(self.state) or (self._way_is_clear() and self.has_room())
 
     def has_room(self) -> bool:
         try:
             return self._input.writer.has_room()
-        except ValueError:  # another thread has just torn the graph down and released the memory
+        except ValueError:  # torn down meanwhile
             return True
 
     # ------------------------------------------------------------------------------------ fetching
     def fetch(self, index: int, output: int | None, timeout: float | None, deadline: float | None = None) -> Any:
-        """Wait for a result and take it: its value or a `Failed`. Raises RayChannelTimeoutError, or the error that stopped the graph."""
+        """Return the value or a `Failed`; raises RayChannelTimeoutError, or the error that stopped the graph."""
         read = self._lone_read
         results = self.results
         value: Any = NOTHING
         if read is not None and index == results.finished and not self.state and not results.unwanted:
             with self._lock:
-                # Another thread may have read it.
                 if index == results.finished and self._lone_read is read and not results.is_cut:
                     results.is_cut = True
                     value = read()
@@ -356,12 +341,11 @@ class Executions:
         return value
 
     def take_nowait(self, index: int, output: int | None) -> Any:
-        """Like `fetch`, or `NOTHING` if it has not arrived."""
         with self._lock:
             return self._take(index, output)
 
     def _take(self, index: int, output: int | None) -> Any:
-        """A result, or `NOTHING`. Lock held."""
+        """Lock held."""
         results = self.results
         if index >= results.finished:
             self.read_ahead(index)
@@ -372,20 +356,19 @@ class Executions:
         return results.take(index, output)
 
     def read_ahead(self, index: int) -> None:
-        """Read results that have arrived, up to those of execution `index`, and keep them."""
         results = self.results
         with self._lock:
             while index >= results.finished and self.state is not TORN_DOWN:
                 if results.dropped:
                     results.note_dropped()
-                # As in Ray, not for futures; nor where callers wait.
+                # Not for futures, nor where callers wait.
                 if not self.limits.wait and not self.limits.enable_asyncio and self._keeps_most():
                     raise self._too_many_kept()
                 if not results.advance():
                     break
 
     def counts(self) -> ExecutionCounts:
-        """Takes no lock: the counters may be of different moments."""
+        """Takes no lock."""
         results = self.results
         return ExecutionCounts(self._submitted, results.finished, len(results.kept), results.missing())
 
@@ -419,7 +402,7 @@ class Executions:
 
     # ------------------------------------------------------------------------------------ waiting
     def _wait_unlocked(self, predicate: Callable[[], Any], deadline: float | None) -> bool:
-        """Release the lock and wait for a predicate that also holds when the graph stops. False if the deadline has passed."""
+        """`predicate` also holds when the graph stops. False if the deadline has passed."""
         try:
             self._lock.release()
             return self.wait_until(predicate, deadline)
@@ -435,9 +418,9 @@ class Executions:
 
     def wait_until(self, predicate: Callable[[], Any], deadline: float | None) -> bool:
         if (
-            self._lone_read is None  # (`fetch` has spun for a single result)
+            self._lone_read is None
             and not self.runs_here
-            # If oversubscribed, an actor waits for the core on which this thread would spin.
+            # An actor may wait for this core.
             and self.spinner.spin(predicate, stop=self.host.spinner.is_oversubscribed, deadline=deadline)
         ):
             return True
@@ -445,7 +428,7 @@ class Executions:
 
     def _raise_cause(self) -> NoReturn:
         if self.cause is not None:
-            raise self.cause.with_traceback(None)  # else each raise would extend the traceback and retain its frames
+            raise self.cause.with_traceback(None)  # else each raise would extend the traceback
         steps = [f"{self.participants.classes.get(step.actor, '')}.{step.method}" for step in self._plan.graph.steps]
         more = f" and {len(steps) - 3} more" if len(steps) > 3 else ""
         raise RayChannelError(f"Channel closed: the compiled graph of {', '.join(steps[:3])}{more} was torn down; compile another.")
@@ -492,7 +475,7 @@ class Executions:
 
     def report(self, timeout: float | None = None) -> str:
         """A line for each actor: its position in its program, the peers it waits for, its stack if it computes. Takes a second at most, or
-        `timeout` seconds if that is less (the timeout whose error it explains).
+        `timeout` seconds if less.
         """
         if self.is_teardown:
             return f"The compiled graph {self.get_id()} was torn down."
@@ -536,7 +519,6 @@ class Executions:
         made.release(min(patience, SETTLING))
 
     def _break(self, cause: Exception) -> None:
-        """Stop the graph for good: waiting callers get the error, the actors leave the graph."""
         with self._lock:
             if self.state:
                 return
@@ -546,13 +528,13 @@ class Executions:
         self.completions.look()
 
     def abandon(self) -> None:
-        """Release memory and names without notifying any process, since the simulated process of this graph has ended."""
+        """Release memory and names without notifications, since the graph's simulated process has ended."""
         if self.state is not TORN_DOWN:
             self.state = TORN_DOWN
             self._made.release()
 
     def disown(self, cause: Exception) -> None:
-        """In a forked child: make every use of the graph raise `cause`, since its parent uses the memory."""
+        """In a forked child: every use raises `cause`, since the parent uses the memory."""
         self._lock._at_fork_reinit()  # type: ignore[attr-defined]  # noqa: SLF001  (Python's; another thread of the parent may hold it)
         self.cause = cause
         self.state = TORN_DOWN
@@ -561,7 +543,7 @@ class Executions:
         made = getattr(self, "_made", None)
         if made is not None and self.state is not TORN_DOWN:
             self.state = TORN_DOWN
-            with contextlib.suppress(Exception):  # the session may have ended
+            with contextlib.suppress(Exception):
                 self.host.reactor.defer(made.end)
 
     def get_id(self) -> str:
@@ -569,20 +551,19 @@ class Executions:
 
 
 class Completions:
-    """The callbacks of one graph. Guarded by the graph's lock; callbacks are called without it, in any thread."""
+    """Guarded by the graph's lock; callbacks run without it, in any thread."""
 
     def __init__(self, graph: Executions, lock: AbstractContextManager[bool]) -> None:
-        #: Weak: waiting callers hold the graph, and callbacks must not keep it alive.
+        #: Weak: callbacks must not keep it alive.
         self._of = weakref.ref(graph)
         self._lock = lock
         self._wanted: dict[int, list[Callback]] = {}
-        #: The last execution with a callback.
         self._furthest = -1
-        #: Callbacks of executions below this number have been called.
+        #: Callbacks of earlier executions have been called.
         self._seen = 0
-        #: The callbacks for room, of callers that want to submit.
+        #: Of callers that want to submit.
         self._room: list[Callback] = []
-        #: Due callbacks; stored here so that an interrupt in one thread loses no callback of another.
+        #: An attribute so that an interrupt in one thread loses no callback of another.
         self._due: deque[Callback] = deque()
 
     @property
@@ -620,24 +601,23 @@ class Completions:
                 del self._wanted[index]
 
     def run_here(self, service: Service) -> None:
-        """Run the programs of an actor whose main thread itself waits for the graph."""
         graph = self._of()
         if graph is not None and graph.runs_here and service.is_its_thread():
             service.run(graph.results.any_ready)
 
     def look(self) -> None:
-        """Read results up to the last execution with a callback, and call back. Called without the lock."""
+        """Call back; called without the lock."""
         graph = self._of()
         if graph is None or not self.awaited:
             return
         with self._lock:
             self._find_due(graph)
         while self._due:
-            with contextlib.suppress(IndexError):  # another thread has called the last one
+            with contextlib.suppress(IndexError):
                 self._due.popleft()()
 
     def ready(self) -> bool:
-        """Whether `look` may call back. Takes no lock."""
+        """Takes no lock."""
         graph = self._of()
         if graph is None or not self.awaited:
             return False
@@ -664,10 +644,7 @@ class Completions:
 
 
 def wait_until(host: GraphHost, runs_here: bool, predicate: Callable[[], Any], deadline: float | None) -> bool:
-    """Wait until the predicate holds or the deadline has passed; returns its last value.
-
-    `runs_here`: an actor of the graph lives in this process; if this is its thread, it runs the program while it waits.
-    """
+    """`runs_here`: an actor of the graph lives in this process; if this is its thread, it runs the program while it waits."""
     service = host.service
     while True:
         remaining = None if deadline is None else max(deadline - now(), 0.0)

@@ -1,6 +1,6 @@
 """`CompiledDAGFuture`, which `execute_async` returns: a claim to one output of one execution, to be awaited.
 
-In the process that compiled the graph, in any of its event loops. No task runs for a future: it reads its result when it is awaited, and
+ No task runs for a future: it reads its result when it is awaited, and
 a cancelled wait loses nothing.
 """
 
@@ -20,7 +20,7 @@ from mray._graph.caller.executions import Executions
 from mray._graph.caller.graph_loop import LoopWatcher, watcher_of
 from mray._ipc.spin import AdaptiveSpinner
 
-#: Seconds after which an `execute_async` that waits for room logs that.
+#: Seconds after which an `execute_async` that waits for room logs.
 PATIENCE = 10.0
 
 
@@ -37,7 +37,7 @@ class CompiledDAGFuture(Unique):
     def __init__(self, graph: Executions, index: int, channel: int | None = None) -> None:
         self._graph = graph
         self._index = index
-        #: The position of the output; None if the graph has one output and no list.
+        #: None if the graph has one output and no list.
         self._channel = channel
         self._awaited = False
         self._done = False
@@ -63,7 +63,6 @@ class CompiledDAGFuture(Unique):
         return value
 
     def _spin(self, patience: AdaptiveSpinner) -> Any:
-        """The value if it arrives sooner than the loop's next iteration, else `NOTHING`."""
         graph = self._graph
         value = graph.take_nowait(self._index, self._channel)
         if value is not NOTHING or not graph.spinner.may_spin():
@@ -96,7 +95,6 @@ def _room(graph: Executions, timeout: float | None) -> Generator[Any, None, None
 
 
 async def submit_when_there_is_room(graph: Executions, value: Any) -> int:
-    """Submit an execution once there is room, and return its index; RayChannelTimeoutError after `wait_timeout`."""
     begun = clock.now()
     limit = graph.limits.wait_timeout
     deadline = None if limit is None or limit < 0 else begun + limit
@@ -114,7 +112,6 @@ async def submit_when_there_is_room(graph: Executions, value: Any) -> int:
 
 
 async def each_of(values: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
-    """The values of a plain or an asynchronous iterable."""
     if isinstance(values, AsyncIterable):
         async for value in values:
             yield value
@@ -124,5 +121,4 @@ async def each_of(values: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[A
 
 
 async def all_of(futures: Any) -> Any:
-    """The values of the futures of an execution: a list, or one value."""
     return [await future for future in futures] if isinstance(futures, list) else await futures

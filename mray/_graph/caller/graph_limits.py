@@ -9,15 +9,14 @@ from mray._common.clock import check_timeout, now
 
 @dataclass(frozen=True)
 class Limits:
-    """Timeouts in seconds; ``None`` and -1 wait forever."""
+    """Seconds; ``None`` and -1 wait forever."""
 
     in_flight: int = 10
     kept: int = 1000
     submit_timeout: float | None = None
     get_timeout: float | None = None
     teardown_timeout: float = 30.0
-    #: Whether one execution too many waits for `wait_timeout` seconds instead of raising. That has no default, unlike `submit_timeout`,
-    #: since a slow actor is not dead.
+    #: Whether one execution too many waits for `wait_timeout` seconds instead of raising; no default, since a slow actor is not dead.
     wait: bool = False
     wait_timeout: float | None = None
     enable_asyncio: bool = False

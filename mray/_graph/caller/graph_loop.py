@@ -2,9 +2,8 @@
 
     actor: publish, ring ───▶ doorbells of this process ───▶ epoll of the watcher ───▶ selector of the loop ───▶ look, wake the coroutine
 
-A `LoopWatcher` watches the doorbells of its process from inside the loop's own selector, while a coroutine waits, so that a result wakes
-the loop and no other thread. Before it sleeps, the loop polls for some microseconds (`mray._ipc.spin`). All other events of this process
-(deaths, results that another thread has read) come from the thread that reads its sockets.
+The doorbells are in the loop's own selector while a coroutine waits, so that a result wakes no other thread. Deaths and results that
+another thread has read come from the thread that reads the sockets.
 """
 
 from __future__ import annotations
@@ -26,36 +25,36 @@ if TYPE_CHECKING:
     import asyncio
 
 
-#: Seconds after which a coroutine that never has to wait yields to the others.
+#: Seconds after which a coroutine that never waits yields.
 FAIRNESS = 1e-3
 
 
 class LoopWatcher:
-    """Watches for one event loop of this process. For the loop's thread, except `_ready` and `_wake`."""
+    """For the loop's thread, except `_ready` and `_wake`."""
 
     def __init__(self, host: GraphHost, loop: asyncio.AbstractEventLoop) -> None:
         self._host = host
-        #: Closes the epoll when the loop is collected, since this watcher is part of reference cycles.
+        #: The callback closes the epoll, since this watcher is in reference cycles.
         self._loop = weakref.ref(loop, lambda _gone: self._unwatch(None))
-        #: Graphs that coroutines of this loop wait for.
+        #: Those that coroutines of this loop wait for.
         self._awaited: set[Completions] = set()
         self._poll: select.epoll | None = None
         self._doorbells: tuple[int, ...] = ()
-        #: Whether the loop's selector watches the doorbells; whether peers ring them.
+        #: Whether the selector watches; whether peers ring.
         self._watches = False
         self._attends = False
         self._spin = LoopSpin(lambda: len(self._awaited), self._look, self._attend)
         self._waiting: set[Any] = set()
-        #: Cancels the callback of `_wake`.
+        #: Of `_wake`.
         self._cancel: Cancel = nothing
         self._yielded = 0.0
-        #: Decides whether a coroutine polls for a few microseconds before it yields.
+        #: Of polls before a coroutine yields.
         self.patience = AdaptiveSpinner(YIELD_AFTER)
 
     def is_due(self) -> bool:
-        """Whether a coroutine must yield although its result may have arrived: once in `FAIRNESS` seconds."""
+        """Whether a coroutine must yield even with a result: once in `FAIRNESS` seconds."""
         if not self._host.reactor.wakeup_fds:
-            return True  # no process computes meanwhile: an awaiting coroutine always yields
+            return True  # no process computes meanwhile
         now = monotonic()
         if now - self._yielded < FAIRNESS:
             return False
@@ -65,7 +64,6 @@ class LoopWatcher:
     def sleep(
         self, completions: Completions, index: int | None, spinner: AdaptiveSpinner, timeout: float | None = None
     ) -> Generator[Any, None, None]:
-        """Suspend the coroutine until `completions.then(index, ...)` calls back, or `timeout` seconds have passed."""
         loop = self._loop()
         assert loop is not None
         future, cancel = call_of(loop, partial(completions.then, index))
@@ -106,7 +104,7 @@ class LoopWatcher:
 
     # ------------------------------------------------------------------------------------ being woken
     def _attend(self) -> None:
-        """Make peers ring and the doorbells wake the loop. Errors go to the waiting coroutines, since the loop may call this."""
+        """Errors go to the waiting coroutines, since the loop may call this."""
         try:
             self._watch()
         except Exception as error:
@@ -143,7 +141,7 @@ class LoopWatcher:
             return
         self._poll.poll(0)
         if not self._awaited:
-            # The doorbell was for other threads: stop waking the loop until it waits again.
+            # A doorbell for other threads.
             loop = self._loop()
             if loop is not None:
                 self._unwatch(loop)
@@ -151,19 +149,19 @@ class LoopWatcher:
         self._look()
 
     def close(self) -> None:
-        """Stop watching: the session ends, or the loop is closed. Any thread."""
+        """Any thread."""
         loop = self._loop()
         call_in_loop(loop, lambda: self._unwatch(loop))
 
     def _ready(self) -> bool:
-        """Whether a callback may be due, or an actor in this process, which rings no doorbell, can make progress."""
+        """Actors in this process ring no doorbell."""
         service = self._host.service
         if not self._host.reactor.wakeup_fds and service is not None and service.ready():
             return True
         return any(completions.ready() for completions in tuple(self._awaited))
 
     def _wake(self) -> None:
-        """Make the loop poll. Usually called by the reading thread."""
+        """Usually in the reading thread."""
         loop = self._loop()
         if loop is not None:
             call_in(loop, self._look_and_wait)
@@ -175,7 +173,7 @@ class LoopWatcher:
 
 
 def watcher_of(host: GraphHost) -> LoopWatcher:
-    """The watcher of this thread's running event loop; RuntimeError if there is none."""
+    """RuntimeError if this thread runs no event loop."""
     loop = running_loop()
     watcher = host.loop_watchers.get(loop)
     if watcher is None:

@@ -1,12 +1,11 @@
 """Asking the kernel whether all actors live before a result is read, so that no result computed after a death reaches the caller.
 
-In the process that compiled a graph with tensors that stay on devices or travel through NCCL. A stream that waits for another process's
-work continues when that process dies, over memory that was never written; results computed from it may arrive before the report of the
-death, which ends the graph. So the kernel is asked before each read, with one system call for each actor. A result that arrived while
-all lived is sound on the host; a device tensor whose producer dies before its kernels have ended has undefined contents.
+For graphs with tensors on devices or through NCCL: a stream that waits for another process's work continues when that process dies, over
+memory that was never written, and its results may arrive before the report of the death. A result that arrived while all lived is sound
+on the host; a device tensor whose producer dies before its kernels end has undefined contents.
 
-A pidfd is too late: it becomes readable after the last thread has ended and the process has closed its files, including the device. The
-first resource that a dying thread releases is its address space, so a process whose first thread has none has begun to die.
+A pidfd becomes readable too late, after the process has closed its files, including the device. A dying thread first releases its
+address space, so a process whose first thread has none has begun to die.
 """
 
 from __future__ import annotations
@@ -18,13 +17,11 @@ from typing import Any
 from mray._channel.base import NOTHING, ChannelReader, WrappedReader
 from mray._common.kept import os
 
-#: Files in /proc that are empty once the process has no address space, the fastest first; not every kernel has the first.
+#: Files of /proc, empty once the address space is released; the first is faster, but not in every kernel.
 _SIGNS = ("coredump_filter", "cmdline")
 
 
 class Liveness:
-    """Reports without delay whether one of these processes has begun to die."""
-
     def __init__(self, pids: Iterable[int]) -> None:
         self._is_broken = False
         self._signs: tuple[int, ...] = ()
@@ -40,13 +37,13 @@ class Liveness:
             raise
 
     def someone_died(self) -> bool:
-        """Whether one of them is dying or dead; after `close`, the last answer. Any thread."""
+        """After `close`, returns the last answer. Any thread."""
         if not self._is_broken:
             for sign in self._signs:
                 try:
                     alive = bool(os.pread(sign, 1, 0))
                 except OSError as error:
-                    alive = error.errno == errno.EBADF  # closed meanwhile
+                    alive = error.errno == errno.EBADF
                 if not alive:
                     self._is_broken = True
         return self._is_broken

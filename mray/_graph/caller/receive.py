@@ -7,7 +7,7 @@ from typing import Any
 
 
 def receive_into(value: Any, out: Any) -> Any:
-    """Copy an array or tensor into `out`, and return that.
+    """Copy an array or tensor into `out`.
 
     `out`: a writable numpy array, or a torch tensor on the CPU, of the value's kind, dtype and shape, with any strides; else ValueError.
     """

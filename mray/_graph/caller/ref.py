@@ -1,7 +1,6 @@
 """`CompiledDAGRef`, which `execute` returns: a claim to one output of one execution; and `mray.wait` on such refs.
 
-Dropping a ref unread frees its result: the finalizer, which may run between any two byte codes, only appends to the graph's list of
-dropped refs.
+The finalizer of an unread ref, which may run between any two byte codes, only appends to the graph's dropped refs.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class CompiledDAGRef(GraphRef):
     def __init__(self, graph: Executions, index: int, channel: int | None = None) -> None:
         self.graph = graph
         self.index = index
-        #: The position of the output; None if the graph has one output and no list.
+        #: None if the graph has one output and no list.
         self._channel = channel
         self._done = False
 
@@ -73,7 +72,7 @@ class CompiledDAGRef(GraphRef):
 
     @property
     def ready(self) -> bool:
-        """Whether `get` would not wait. Any thread."""
+        """Any thread."""
         return self.index < self.graph.results.finished or bool(self.graph.state)
 
     def wait_among(self, refs: Sequence[Any], num_returns: int, timeout: float | None) -> tuple[list[Any], list[Any]]:
@@ -91,11 +90,7 @@ class CompiledDAGRef(GraphRef):
 
 
 def _wait(refs: Sequence[Any], num_returns: int, timeout: float | None) -> tuple[list[Any], list[Any]]:
-    """See `mray.wait`; at least one of the refs is a graph's.
-
-    Failed refs and those of an ended graph are ready, since `get` would not wait. RayCgraphCapacityExceeded if a graph has more results
-    before an awaited one than it may keep.
-    """
+    """At least one ref is a graph's. RayCgraphCapacityExceeded if a graph has more results before an awaited one than it may keep."""
     claims = [ref for ref in refs if ref.__class__ is CompiledDAGRef]
     graphs = [claim.graph for claim in claims]
     waiting = next((graph for graph in graphs if graph.runs_here), graphs[0])

@@ -1,7 +1,7 @@
 """The results of a graph on the caller's side: arrived, kept, or unwanted. No method waits.
 
-Executions finish in order. An execution is finished when every output has arrived, or as soon as one of them is a failure: then all its
-outputs are that failure, and later values of the others are skipped on arrival.
+Executions finish in order. An execution is finished when every output has arrived or one is a failure, which then stands for all
+outputs; later values are skipped on arrival.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ class Results:
         lost: Callable[[], Failed] | None = None,
         reads_itself: CodeType | None = None,
     ) -> None:
-        """`lost` creates the replacement for a lost message; `reads_itself` is the graph's method that also reads results."""
+        """`reads_itself`: the graph's method that also reads results."""
         self._reading = frozenset({type(self).advance.__code__, reads_itself or type(self).advance.__code__})
         self.readers = tuple(readers)
         self._reads = tuple(reader.try_read for reader in readers)
         self._lost = lost
-        #: Whether an asynchronous exception may have come between reading a message and counting it (see `_mend`).
+        #: Whether an asynchronous exception may have come between reading a message and counting it.
         self.is_cut = False
-        #: For each output, the function that extracts it from the readers' values.
+        #: By output, its function of the readers' values.
         self._picks = tuple(picks)
         self.finished = 0
-        #: Messages read from each reader; the values of the first unfinished execution so far.
+        #: Messages read, by reader; values of the first unfinished execution.
         self._came = [0] * len(readers)
         self._partial: list[Any] = [None] * len(readers)
         #: Finished executions with untaken outputs; `TAKEN` where one was taken or dropped.
         self.kept: dict[int, list[Any]] = {}
         #: (execution, output) of refs that were dropped unread; finalizers only append.
         self.dropped: deque[tuple[int, int | None]] = deque()
-        #: The same of unfinished executions, by execution.
+        #: The same of unfinished executions.
         self.unwanted: dict[int, set[int | None]] = {}
 
     def read_by(self, reads: Sequence[Callable[[], Any]]) -> None:
         self._reads = tuple(reads)
 
     def advance(self) -> bool:
-        """Read values that have arrived for the first unfinished execution; returns whether that finished it."""
+        """Returns whether arrived values finished the first unfinished execution."""
         if self.is_cut:
             self._mend()
         self.is_cut = True
@@ -83,7 +83,7 @@ class Results:
         return is_finished
 
     def _mend(self) -> None:
-        """Count the messages that were read before an asynchronous exception prevented the count."""
+        """Count messages whose count an asynchronous exception prevented."""
         if is_amidst(self._reading, self):
             raise RuntimeError(AMIDST)
         for number, reader in enumerate(self.readers):
@@ -94,19 +94,17 @@ class Results:
         self.is_cut = False
 
     def missing(self) -> list[int]:
-        """The readers whose value of the first unfinished execution is missing."""
         finished = self.finished
         return [number for number, came in enumerate(self._came) if came <= finished]
 
     def any_ready(self) -> bool:
         try:
-            # Asks every reader, since that also frees room for a waiting writer.
+            # Asking every reader frees room for waiting writers.
             return True in [reader.ready() for reader in self.readers]
-        except ValueError:  # another thread has just torn the graph down and released the memory
+        except ValueError:  # torn down meanwhile
             return True
 
     def may_finish(self) -> bool:
-        """Whether the first unfinished execution can finish: all its missing results have arrived, or a failure has."""
         try:
             finished, lacks, there = self.finished, False, []
             for came, reader in zip(self._came, self.readers, strict=True):
@@ -131,7 +129,7 @@ class Results:
                 self._take(index, position)
 
     def skip_one(self) -> None:
-        """Count the first unfinished execution as finished: the caller has read and taken its only output."""
+        """The caller has taken the only output of the first unfinished execution."""
         self._came[0] += 1
         self.finished += 1
 

@@ -1,8 +1,4 @@
-"""Compiling a graph: the passes, in order. Decide first, then act.
-
-validate -> (ask for sites, try pairs of them) -> resolve -> schedule -> check_deadlock      decide; no channel exists yet
-Allocation.make                                                    all parts, on all actors concurrently: the only pass with effects
-"""
+"""Compiling a graph: the passes, in order."""
 
 from __future__ import annotations
 
@@ -37,19 +33,19 @@ from mray._graph.trials import try_pairs
 from mray._ipc.table import usable_cores
 from mray._objects.serializer import serialize
 
-#: The options of a plain function that apply to its worker as a whole.
+#: Options that apply to the worker of a plain function.
 _OPTIONS_OF_WORKERS = ("num_cpus", "num_gpus", "memory", "resources", "accelerator_type", "runtime_env", "scheduling_strategy")
 
 
 def plan_graph(
     graph: Graph, in_flight: int, sites: Mapping[str, Site] | None = None, communicators: Sequence[Carrier] = (), *, overlap: bool = False
 ) -> Plan:
-    """Make all decisions about a graph. `sites`: the devices of its endpoints, where they matter."""
+    """`sites`: the devices of endpoints, where they matter."""
     known = nccl_groups(communicators, sites or {})
     channels, size, groups = resolve(graph, in_flight, sites, known, len(communicators))
     operations = schedule(graph, channels)
     if find_circle(operations, channels, graph.steps) is not None:
-        # Perhaps only because a relay waits for its own reader.
+        # A relay may wait for its own reader.
         channels, size, groups = resolve(graph, in_flight, sites, known, len(communicators), relays=False)
         operations = schedule(graph, channels)
         check_deadlock(operations, channels, graph.steps)
@@ -71,8 +67,8 @@ def compile_graph(
 ) -> CompiledGraph:
     """Compile the graph that ends in `root`; the options are those of `DAGNode.experimental_compile`.
 
-    Waits until all actors live and have made their part. Raises ValueError or NotImplementedError for a graph that cannot be compiled,
-    ActorDiedError for a dead actor, and leaves nothing behind then.
+    Waits until all actors live and have allocated their part. ValueError or NotImplementedError for a graph that cannot be compiled,
+    ActorDiedError for a dead actor; nothing is left behind.
     """
     context = DAGContext.get_current()
     if buffer_size_bytes is None:
@@ -111,7 +107,7 @@ def compile_graph(
         ids = {endpoint: workers[endpoint].__actor_outline__().key if endpoint in workers else endpoint for endpoint in plan.graph.actors}
         processes = {endpoint: host.actor_process(actor) for endpoint, actor in ids.items()}
     except BaseException:
-        workers.clear()  # the traceback of the exception must not hold them
+        workers.clear()  # the exception's traceback must not hold them
         raise
     made = Allocation(host, plan, ids, processes, workers, ([each.refs for each in constants.values()], communicators))
     made.make({actor: (each.form, each.to_bytes()) for actor, each in constants.items()}, invitations(communicators))
@@ -125,10 +121,7 @@ def compile_graph(
 
 
 def _sites(host: GraphHost, validated: Validated, workers: dict[str, Any]) -> dict[str, Site]:
-    """The sites of the endpoints that may need a device, with the failures between pairs of them.
-
-    Adds workers that had to be leased for the question to `workers`.
-    """
+    """Sites of the endpoints that may need a device, with failures between pairs. Workers leased for this are added to `workers`."""
     own = owners(validated.handles, validated.workers)
     groups = [each.endpoints for each in validated.communicators if isinstance(each, NcclGroup)]
     asked = endpoints_to_ask(validated.graph, own, groups)
@@ -151,11 +144,11 @@ def _sites(host: GraphHost, validated: Validated, workers: dict[str, Any]) -> di
 
 
 class GraphFunctions:
-    """Runs plain functions of a graph: an actor without a state. Consecutive functions share one (`validate`)."""
+    """The actor class of workers for plain functions."""
 
 
 def lease_worker(options: dict[str, Any]) -> Any:
-    """The handle of a new worker, which ends with its last handle. Holds a CPU only if the function asks for some by name."""
+    """The worker ends with its last handle, and holds a CPU only if the function asks for one."""
     given = {name: options[name] for name in _OPTIONS_OF_WORKERS if options.get(name) is not None}
     actor_class = make_remote(GraphFunctions, {"num_cpus": 0, **given})
     assert isinstance(actor_class, ActorClass)

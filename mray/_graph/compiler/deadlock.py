@@ -2,8 +2,8 @@
 
 Within one execution an operation waits for the previous one in its actor's program, and a READ for the WRITE of its channel; a WRITE
 whose channel blocks waits until its readers have come to their READs, and steps that synchronize wait for each other likewise. If these
-edges have no cycle, no execution hangs, however many are in flight: every other wait of an execution (for room in a ring, the actor's
-previous execution) is for an earlier execution, so a cycle through several executions cannot close, and the driver reads every output.
+edges have no cycle, no execution hangs, however many are in flight: every other wait (for room in a ring, the actor's previous
+execution) is for an earlier execution, and the driver reads every output.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from mray._channel.select import BLOCKING
 from mray._graph.plan import COMPUTE, DRIVER, READ, WRITE, Operation, Route, Step
 
-#: An operation of an actor, by its index in the actor's program.
+#: Actor, index in its program.
 Place = tuple[str, int]
 
 
 def edges(schedule: Mapping[str, Sequence[Operation]], channels: Sequence[Route], steps: Sequence[Step] = ()) -> dict[Place, list[Place]]:
-    """operation -> the operations that it waits for, within one execution."""
+    """operation -> those that it waits for within one execution."""
     groups = {step.index: step.group for step in steps if step.group >= 0}
     written: dict[int, Place] = {}
     read: dict[int, list[Place]] = {}
@@ -42,14 +42,14 @@ def edges(schedule: Mapping[str, Sequence[Operation]], channels: Sequence[Route]
                 met = read.get(operation.channel, [])
             elif operation.kind == COMPUTE and operation.step in groups:
                 met = meeting[groups[operation.step]]
-            # A step of a group waits until the others have come to the same point, not until they are past it.
+            # Until the others have come to this point, not past it.
             before.extend((other, there - 1) for other, there in met if there and other != actor)
             waits[actor, place] = before
     return waits
 
 
 def find_circle(schedule: Mapping[str, Sequence[Operation]], channels: Sequence[Route], steps: Sequence[Step] = ()) -> list[Place] | None:
-    """Operations that wait for each other in a cycle, or None."""
+    """A cycle of waiting operations, or None."""
     waits = edges(schedule, channels, steps)
     #: 1 while on the current path, 2 when proved to end.
     state: dict[Place, int] = {}
@@ -75,7 +75,7 @@ def find_circle(schedule: Mapping[str, Sequence[Operation]], channels: Sequence[
 
 
 def check_deadlock(schedule: Mapping[str, Sequence[Operation]], channels: Sequence[Route], steps: Sequence[Step] = ()) -> None:
-    """Raise ValueError, with the cycle, if the graph would hang. `steps` are needed where some of them synchronize."""
+    """ValueError, with the cycle, if the graph would hang. `steps` are needed where some synchronize."""
     circle = find_circle(schedule, channels, steps)
     if circle is not None:
         told = " waits for ".join(

@@ -1,11 +1,11 @@
-"""Pass: the channels of a graph, their transports, and the locations of their rings. Allocates nothing.
+"""Pass: the channels of a graph, their transports, and the locations of their rings.
 
 A channel per source that another endpoint reads and per transport that its readers need: one writer, all its readers by that transport.
-A source that only its producer reads stays in the producer's program.
+A source read by its producer alone has none.
 
-*Relays.* Several GPUs that read the memory of one would share its link. So where three actors or more do, two of them read it, and each
-passes on what it has read to two others, and so on, over links of their own; actors that share a GPU get it from the first of them. Each
-relay is a channel of the same source that a reader writes, right after it has read. An actor of the tree waits only for those above it.
+*Relays.* GPUs that read the memory of one would share its link, so from three remote readers on, two read it and each passes it on to
+two others over other links; actors that share a GPU get it from the first of them. A relay is a channel of the same source that a reader
+writes right after reading. An actor of the tree waits only for those above it.
 """
 
 from __future__ import annotations
@@ -18,27 +18,24 @@ from mray._channel.site import Site
 from mray._graph.plan import DRIVER, DevicePair, Graph, Route, Source, Transfer
 from mray._ipc.layout import RingLayout, entries_for
 
-#: Bytes of an entry: payloads up to almost this travel inside the ring, such as 4 KiB with their description.
+#: Bytes of an entry: payloads of 4 KiB, with their description, travel inside the ring.
 ENTRY_BYTES = 4096 + 256
-#: The same for rings of very many entries.
+#: For rings of more than `MANY_ENTRIES`.
 SMALL_ENTRY_BYTES = 1024
 MANY_ENTRIES = 64
-#: Payload slots that a ring has before it gives them away.
+#: Payload slots before values are given away.
 LEAST_SLOTS = 16
 MOST_SLOTS = 64
-#: Messages with device tensors that readers may hold without a copy.
+#: Device messages that readers may hold without a copy.
 LEAST_LEASES = 64
 MOST_LEASES = 256
-#: The number of remote readers of one GPU's memory from which on they relay it; the number of readers of each relay.
+#: Remote readers of one GPU's memory from which on they relay it; readers of each relay.
 LEAST_RELAYED = 3
 FAN_OUT = 2
 
 
 def layout_for(in_flight: int, readers: int, *, lends: bool = False) -> RingLayout:
-    """The ring of a channel in a graph of `in_flight` executions, which never wait for room.
-
-    `lends`: its messages lend the readers memory outside of its slots.
-    """
+    """`lends`: messages lend memory outside of the slots."""
     entries = entries_for(in_flight)
     entry_bytes = ENTRY_BYTES if entries <= MANY_ENTRIES else SMALL_ENTRY_BYTES
     slots = min(max(2 * entries, LEAST_SLOTS), MOST_SLOTS)
@@ -47,7 +44,7 @@ def layout_for(in_flight: int, readers: int, *, lends: bool = False) -> RingLayo
 
 
 def consumers(graph: Graph) -> dict[Source, tuple[str, ...]]:
-    """The endpoints that use each source, in order of first use."""
+    """In order of first use."""
     users: dict[Source, list[str]] = {}
     for step in graph.steps:
         for source in step.sources:
@@ -58,7 +55,7 @@ def consumers(graph: Graph) -> dict[Source, tuple[str, ...]]:
 
 
 class Resolved(NamedTuple):
-    """The channels of a graph, the bytes of the segment that holds their rings, and the members of the communicators that they need."""
+    """`size`: bytes of the segment; `groups`: members of new communicators."""
 
     channels: tuple[Route, ...]
     size: int
@@ -74,10 +71,8 @@ def resolve(
     *,
     relays: bool = True,
 ) -> Resolved:
-    """Decide the channels that carry the values of a graph between its endpoints.
-
-    `sites`: what each endpoint has, where that was asked. `made`: the number of existing communicators, numbered from 0, and `groups`
-    the members of those of NCCL among them -> their number. Raises ValueError when a transport that the user demands cannot work.
+    """`made`: the number of existing communicators; `groups`: members of the NCCL ones -> number. ValueError when a demanded transport
+    cannot work.
     """
     sites = sites or {}
     routes = list(_routes(graph, sites, relays))
@@ -97,7 +92,7 @@ def resolve(
 
 
 def device_pairs(graph: Graph, sites: Mapping[str, Site]) -> list[DevicePair]:
-    """The distinct pairs of processes that edges would join by memory or events of a device; those of edges with a hint first."""
+    """Distinct pairs that edges would join by device memory or events; those with a hint first."""
     asked = {source: transfer.transport for source, transfer in graph.transfers.items()}
     found = [
         DevicePair(writer, reader, transport, asked.get(source, ""), _is_late(graph, sites, source, transport, (writer, reader)))
@@ -113,15 +108,14 @@ def device_pairs(graph: Graph, sites: Mapping[str, Site]) -> list[DevicePair]:
 
 
 def _is_late(graph: Graph, sites: Mapping[str, Site], source: Source, transport: str, ends: Sequence[str]) -> bool:
-    """See `DevicePair`."""
     return transport in DEVICE and source not in graph.transfers and DRIVER in ends and sites[DRIVER].is_idle
 
 
 def _routes(graph: Graph, sites: Mapping[str, Site], relays: bool) -> Iterator[tuple[Source, str, str, tuple[str, ...]]]:
-    """Source, writer, transport and readers of each channel. With `relays`, readers may pass values on to others."""
+    """With `relays`, readers may pass values on."""
     for source, endpoints in consumers(graph).items():
         writer = graph.endpoint_of(source)
-        # The driver runs no program that could hold the input for an output of its own.
+        # The driver has no program to hold the input for its own output.
         readers = endpoints if writer == DRIVER else remote_readers(writer, endpoints)
         for transport, those in _by_transport(graph, source, writer, readers, sites):
             tree = _tree(writer, those, sites) if transport == CUDA_IPC and relays else {writer: those}
@@ -132,7 +126,7 @@ def _routes(graph: Graph, sites: Mapping[str, Site], relays: bool) -> Iterator[t
 def _by_transport(
     graph: Graph, source: Source, writer: str, readers: Sequence[str], sites: Mapping[str, Site]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The readers of a source, grouped by channel."""
+    """(transport, readers) by channel."""
     transfer = graph.transfers.get(source)
     if transfer is not None and transfer.communicator >= 0:
         if readers:
@@ -141,7 +135,7 @@ def _by_transport(
     found: dict[str, list[list[str]]] = {}
     for reader in readers:
         transport = SHM
-        # A source without a step brings no value, and one that the driver keeps to itself leaves no process.
+        # Leaves bring no value.
         if source not in graph.leaves and writer != reader:
             asked = AUTO if transfer is None else transfer.transport
             transport = select(_site(sites, writer), _site(sites, reader), asked, hinted=transfer is not None)
@@ -155,7 +149,7 @@ def _by_transport(
 
 
 def _tree(writer: str, readers: tuple[str, ...], sites: Mapping[str, Site]) -> dict[str, tuple[str, ...]]:
-    """The tree of a channel, parent to children: the writer first, each before those that read from it."""
+    """Parent -> children, parents first."""
     gpus = {each: _site(sites, each).gpus for each in (writer, *readers)}
     here = {gpu.uuid for gpu in gpus[writer]}
     away = [reader for reader in readers if reader != DRIVER and len(gpus[reader]) == 1 and gpus[reader][0].uuid not in here]
@@ -179,9 +173,8 @@ def _tree(writer: str, readers: tuple[str, ...], sites: Mapping[str, Site]) -> d
 def _communicators(
     routes: Sequence[tuple[Source, str, str, tuple[str, ...]]], sites: Mapping[str, Site], known: Mapping[frozenset[str], int], made: int
 ) -> tuple[dict[frozenset[str], int], tuple[tuple[str, ...], ...]]:
-    """The participants of NCCL's edges -> the number of their communicator, and the members of new ones.
-
-    One for all of them, where its ranks have a GPU each (or may share one), since a communicator costs memory.
+    """Participants of NCCL edges -> communicator number, and the members of new ones. One for all where possible, since a communicator
+    costs memory.
     """
     parties = [(writer, *readers) for _source, writer, transport, readers in routes if transport == NCCL]
     everybody = tuple(dict.fromkeys(endpoint for party in parties for endpoint in party))

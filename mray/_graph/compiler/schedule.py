@@ -1,10 +1,7 @@
 """Pass: the operations of each actor in each execution, in order. Pure.
 
-All steps get one order (`mray._api.bind_order`), of which each actor runs its own.
-
 A channel is read before the first step that needs it, and written right after the step that fills it, or after the actor that relays it
-has read it; several channels of one value are written one after the other. Where the writer of a channel waits for its readers, they
-read as soon as it writes, before any other operation: in the one order, reading and writing have the same position.
+has read it. Readers of a blocking channel read when it is written, before any other operation.
 """
 
 from __future__ import annotations
@@ -18,7 +15,7 @@ from mray._graph.plan import COMPUTE, DRIVER, READ, WRITE, Graph, Operation, Rou
 
 
 def order_steps(steps: Sequence[Step]) -> list[Step]:
-    """One order for all steps, see `mray._api.bind_order`. Raises ValueError when steps wait for each other in a cycle."""
+    """ValueError when steps wait for each other in a cycle."""
     places = {step.index: place for place, step in enumerate(steps)}
     calls = [
         BoundCall(step.actor, step.bind_index, {places[source.step] for source in step.sources if source.step >= 0}, step.group)
@@ -36,7 +33,6 @@ def _describe(step: Step) -> str:
 
 
 def schedule(graph: Graph, channels: Iterable[Route]) -> dict[str, tuple[Operation, ...]]:
-    """The operations of each actor."""
     carrying: dict[Source, list[Route]] = {}
     arriving: dict[tuple[str, Source], Route] = {}
     for channel in channels:
@@ -52,7 +48,7 @@ def schedule(graph: Graph, channels: Iterable[Route]) -> dict[str, tuple[Operati
         if (actor, source) not in read:
             read.add((actor, source))
             operations[actor].append(Operation(READ, step, arriving[actor, source].index))
-            # A relay passes on what it has read before its own steps can change it.
+            # Before the relay's own steps can change it.
             operations[actor] += [Operation(WRITE, step, channel.index) for channel in carrying[source] if channel.writer == actor]
 
     for _place, steps in groupby(order_steps(graph.steps), key=lambda step: step.index if step.group < 0 else ~step.group):
@@ -63,9 +59,9 @@ def schedule(graph: Graph, channels: Iterable[Route]) -> dict[str, tuple[Operati
                 if graph.endpoint_of(source) != step.actor:
                     read_once(step.actor, source, step.index)
             operations[step.actor].append(Operation(COMPUTE, step.index))
-        # Not before all of a group have synchronized: the reader of a value that one of them writes may be another of them.
+        # After the whole group has synchronized, since one member may read what another writes.
         for source in [Source(step.index, output) for step in together for output in range(step.num_returns)]:
-            # Channels that wait for no reader first.
+            # Non-blocking channels first.
             own = [channel for channel in carrying.get(source, ()) if channel.writer == graph.endpoint_of(source)]
             for channel in sorted(own, key=lambda channel: channel.transport in BLOCKING):
                 operations[channel.writer].append(Operation(WRITE, source.step, channel.index))

@@ -1,7 +1,6 @@
-"""Edges between actors that have parts of one GPU: whether their processes share a context scheduler there (MPS), and the warning if not.
+"""Starting MPS for edges between actors that have parts of one GPU, and the warning where it does not run.
 
-Runs where a graph is compiled, before and after its actors are asked for their sites: a process becomes a client of MPS in cuInit or
-never, so a daemon that the graph needs runs before any process opens a device.
+A process becomes a client of MPS in cuInit or never, so the daemon must run before any process opens a device.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from mray._graph.plan import DRIVER, Graph
 
 
 def edges_between_parts(graph: Graph, options: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """The pairs of endpoints that an edge joins, and that each hold a fraction of a GPU. `options`: endpoint -> those of its actor."""
+    """Pairs of endpoints on an edge that each hold a fraction of a GPU. `options`: by endpoint."""
     parts = {endpoint for endpoint, each in options.items() if 0 < (each.get("num_gpus") or 0) < 1}
     found: dict[tuple[str, str], None] = {}
     for source, readers in consumers(graph).items():
@@ -28,9 +27,8 @@ def edges_between_parts(graph: Graph, options: Mapping[str, Mapping[str, Any]]) 
 
 
 def start_mps(host: GraphHost, pairs: Sequence[tuple[str, str]], actors: Mapping[str, Any]) -> bool:
-    """Start MPS on the GPUs that both ends of such edges have, where the session uses it for graphs. Waits until the actors live.
-
-    Returns False where that fails, with a warning.
+    """Start MPS on the GPUs that both ends of a pair have, if the session uses it for graphs. Waits until the actors live; warns and
+    returns False on failure.
     """
     ends = dict.fromkeys(endpoint for pair in pairs for endpoint in pair)
     processes = {endpoint: host.actor_process(actors[endpoint].__actor_outline__().key) for endpoint in ends}
@@ -41,7 +39,7 @@ def start_mps(host: GraphHost, pairs: Sequence[tuple[str, str]], actors: Mapping
 
 
 def hint_at_turns(host: GraphHost, pairs: Sequence[tuple[str, str]], sites: Mapping[str, Site]) -> None:
-    """Warn of such edges whose ends work on their GPU in turns."""
+    """Warn of pairs that work on their GPU in turns."""
     apart = [
         pair
         for pair in pairs

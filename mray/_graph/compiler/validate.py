@@ -1,8 +1,6 @@
 """Pass: the DAG nodes a user wrote, checked and turned into a `Graph`. Pure.
 
-This pass raises every error that a graph has by itself, with the texts that programs for Ray match on. This engine runs graphs that Ray
-refuses: with functions, with DAG nodes as keyword arguments and inside of containers, without input, with nodes whose results are not
-read, with the input as a whole beside its parts.
+Programs for Ray match on the texts of its errors.
 """
 
 from __future__ import annotations
@@ -27,24 +25,22 @@ from mray._graph.plan import ATTRIBUTE, DIRECT, DRIVER, INPUT, ITEM, MIXED, PART
 
 @dataclass(frozen=True)
 class Validated:
-    """A graph, and objects that the plan itself does not carry."""
-
     graph: Graph
-    #: endpoint -> the constants among the arguments of its steps.
+    #: By endpoint.
     constants: dict[str, list[Any]]
-    #: actor id -> its handle; the compiled graph retains them.
+    #: By actor id; retained by the compiled graph.
     handles: dict[str, Any]
-    #: endpoint of a function -> the options that its worker is leased with.
+    #: By endpoint of a function.
     workers: dict[str, dict[str, Any]] = field(default_factory=dict)
-    #: The communicators by number, as transfers and collective steps name them.
+    #: By number.
     communicators: tuple[Carrier, ...] = ()
 
 
 def validate(root: DAGNode, workers: int = 1, default: Communicator | None = None, accelerator: Accelerator | None = None) -> Validated:
-    """Check the graph that ends in `root`. Raises ValueError or NotImplementedError.
+    """Raises ValueError or NotImplementedError.
 
-    Its functions run on `workers` workers at most. Tensors for an accelerator's communicator go through `default`, or else through
-    the communicator of `accelerator`.
+    `workers`: at most, for functions. Tensors for an accelerator's communicator go through `default`, else through that of
+    `accelerator`.
     """
     nodes = nodes_of_graph(root)
     _check_kinds(nodes)
@@ -86,8 +82,6 @@ def _check_unused_attributes(nodes: list[DAGNode], input_node: InputNode) -> Non
 
 # ------------------------------------------------------------------------------------------- building
 class _Builder:
-    """Numbers the steps and turns arguments into sources and constants."""
-
     def __init__(self, nodes: list[DAGNode], root: DAGNode, workers: int, carriers: _Carriers) -> None:
         self._nodes = nodes
         self._root = root
@@ -97,7 +91,7 @@ class _Builder:
         self._constants: dict[str, list[Any]] = {DRIVER: []}
         self._handles: dict[str, Any] = {}
         self._carriers = carriers
-        #: The collectives that go through a communicator; a step's group is its index here.
+        #: Collectives through a communicator; a step's group is the index.
         self._meetings: list[CollectiveOperation] = []
         self._positions: set[int] = set()
         self._keyword_names: dict[str, None] = {}
@@ -148,10 +142,8 @@ class _Builder:
         return tuple(self._argument(actor, value) for value in args), keywords
 
     def _collective(self, actor: str, node: CollectiveOutputNode) -> tuple[Any, int, int]:
-        """The arguments of an actor's part in a collective, the constant that is called, and the group.
-
-        Through a communicator the actor brings its own tensors and synchronizes with the others. Otherwise the tensors of all actors
-        travel along ordinary edges, and each actor computes its share of them: no actor blocks.
+        """(arguments, called constant, group). Without a communicator the tensors of all actors travel along ordinary edges, and each actor
+        computes its share without blocking.
         """
         operation = node.collective_op
         assert operation is not None
@@ -173,7 +165,6 @@ class _Builder:
         return node.get_args(), self._constant(actor, call), self._meetings.index(operation)
 
     def _function_sources(self, node: DAGNode) -> list[int]:
-        """The functions whose results a function uses."""
         return [self._numbers[each] for each in node.__dag_outline__().upstream if isinstance(each, FunctionNode)]
 
     def _constant(self, actor: str, value: Any) -> int:
@@ -245,24 +236,22 @@ class _Builder:
 
 
 class _Carriers:
-    """The communicators of a graph that the user's hints choose; `mray._graph.compiler.resolve` adds those that edges need."""
+    """Communicators chosen by hints; `mray._graph.compiler.resolve` adds those that edges need."""
 
     def __init__(self, default: Communicator | None, accelerator: Accelerator | None) -> None:
         self._default = default
         self._accelerator = accelerator
         self._made: dict[frozenset[Any], AcceleratorGroup] = {}
         self._nccl: dict[frozenset[Any], NcclGroup] = {}
-        #: In the order of their numbers.
+        #: By number.
         self.used: list[Carrier] = []
 
     def carries(self, hint: TorchTensorType) -> bool:
-        """Whether a communicator of the user, the graph or an accelerator carries tensors with this hint."""
         if hint.get_custom_communicator() is not None:
             return True
         return hint.requires_accelerator() and hint.mechanism != CUDA_IPC and not (self._default is None and self._accelerator is None)
 
     def choose(self, hint: TorchTensorType, actors: Sequence[Any]) -> Communicator | AcceleratorGroup | None:
-        """The communicator that carries the tensors of these actors, if any."""
         if not self.carries(hint):
             return None
         demanded = hint.get_custom_communicator()
@@ -276,7 +265,6 @@ class _Carriers:
         return self._made[group]
 
     def nccl(self, actors: Sequence[Any]) -> NcclGroup:
-        """NCCL's communicator of these actors."""
         group = frozenset(actors)
         if group not in self._nccl:
             members = list(dict.fromkeys(actors))
@@ -284,7 +272,7 @@ class _Carriers:
         return self._nccl[group]
 
     def use(self, carrier: Carrier, actors: Sequence[Any], node: DAGNode) -> int:
-        """The number of a communicator. Raises ValueError when one of the actors is no member."""
+        """Raises ValueError when one of the actors is no member."""
         handles = carrier.get_actor_handles()
         if not set(actors) <= set(handles):
             raise ValueError(
@@ -305,7 +293,7 @@ def _collective(operation: CollectiveOperation, rank: int) -> Collective:
 
 
 def _reading_actors(node: DAGNode) -> list[Any]:
-    """The other actors that read a node's result. Raises ValueError when the driver is among the readers."""
+    """ValueError when the driver is among the readers."""
     found = []
     for user in node.__dag_outline__().users:
         handle = user.actor_handle if isinstance(user, ClassMethodNode) else None
@@ -322,17 +310,17 @@ def _is_call(node: DAGNode) -> bool:
 
 
 class _Workers:
-    """The workers of functions: a function that uses the last result of a worker runs there."""
+    """A function that uses the last result of a worker runs there."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        #: endpoint -> the options its worker is leased with.
+        #: By endpoint.
         self.options: dict[str, dict[str, Any]] = {}
-        #: endpoint -> the functions that it runs.
+        #: By endpoint, the functions it runs.
         self._steps: dict[str, list[int]] = {}
 
     def place(self, step: int, options: dict[str, Any], upstream: list[int]) -> str:
-        """The endpoint of a function's step; `upstream` are the functions whose results it uses."""
+        """`upstream`: the functions whose results it uses."""
         alike = [endpoint for endpoint, given in self.options.items() if given == options]
         chosen = next((endpoint for endpoint in alike if self._steps[endpoint][-1] in upstream), None)
         if chosen is None and alike and len(self.options) >= self._most:

@@ -1,8 +1,7 @@
 """Other profilers in an actor, while its graph lives: RAY_CGRAPH_ENABLE_TORCH_PROFILING and ..._NVTX_PROFILING switch them on.
 
-In the actor's main thread. The driver's settings apply, and come with the actor's assignment; traces go to the driver's working
-directory. They are written when the actor leaves the graph (`teardown`, the end of the session, any end of the driver's script) or exits
-itself; not when it is killed.
+In the actor's main thread, with the driver's settings. Traces go to the driver's working directory when the actor leaves the graph or
+exits; not when it is killed.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class ProgramProfilers:
-    """The profilers of one program. Raises ImportError when a package is missing."""
+    """ImportError when a package is missing."""
 
     def __init__(self, wanted: Profilers) -> None:
         self.probes: tuple[Probe, ...] = ()
@@ -39,7 +38,7 @@ class ProgramProfilers:
                 atexit.register(self.close)
 
     def close(self) -> None:
-        """Write the trace. Idempotent."""
+        """Idempotent."""
         profiler, self._torch = self._torch, None
         if profiler is None:
             return

@@ -1,7 +1,4 @@
-"""Numbers of a compiled graph, by step and by channel: its counters, and the durations of its latest profile.
-
-In the process that compiled it. Counters cost nothing and always exist; durations are those of the latest `CompiledGraph.profile`.
-"""
+"""Numbers of a compiled graph, by step and by channel: its counters, and the durations of its latest profile."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from mray._trace.digest import Digest
 
 
 def measured(participants: Participants, digest: Digest | None, counters: Mapping[int, Mapping[str, int]]) -> dict[str, Any]:
-    """``steps``, ``edges``, ``endpoints``, ``bottleneck``, ``why`` and ``seconds``, as `CompiledGraph.statistics` describes them."""
+    """As `CompiledGraph.statistics` describes them."""
     plan = participants.plan
     numbers = call_numbers(plan.graph)
     steps = {numbers[step.index]: _step(participants, plan, step.index, digest) for step in plan.graph.steps}
@@ -33,7 +30,7 @@ def measured(participants: Participants, digest: Digest | None, counters: Mappin
         if "waiting" in counted:
             edge.update(waiting=counted["waiting"], occupancy=counted["waiting"] / channel.layout.entries)
         if digest is not None:
-            # Its count is that of the profile's messages, whose bytes are known.
+            # Its count is of the profile's messages.
             edge.update(digest.edge(channel.index, channel.readers))
         edges[channel.index] = edge
     found: dict[str, Any] = {"steps": steps, "edges": edges, "endpoints": {}, "bottleneck": None, "why": "", "seconds": 0.0}
@@ -55,7 +52,7 @@ def _step(participants: Participants, plan: Plan, index: int, digest: Digest | N
 
 
 def _bottleneck(participants: Participants, digest: Digest, numbers: Mapping[int, int]) -> tuple[str | None, str]:
-    """The step (or the caller) that bounds the graph's throughput, and the reason; None when no endpoint is busy."""
+    """The step (or the caller) that bounds the throughput, or None, and the reason."""
     plan = participants.plan
     busiest = digest.busiest((DRIVER, *plan.graph.actors))
     if busiest is None:

@@ -1,13 +1,10 @@
 """Probes around the operations of a profiled program: spans, NVTX ranges, ranges of the torch profiler.
 
-In an actor's main thread, and in the process that compiled a graph. A probe wraps the parts of a program (`mray._graph.actor.program`):
-the reading of a channel, its writing, and a step's method. A program without probes has no trace of them; there is one loop, which knows
-nothing of probes.
+A program without probes has no trace of them.
 
     try_read, try_write, method  --probe-->  the same, recorded  --compile_program-->  actions
 
-A program waits by returning: a read that finds no message returns, and is tried again later. So a wait begins with the first try that
-finds no message and ends with the one that finds it. A program is at one operation at a time, so its spans never overlap.
+A wait begins with the first try that finds no message and ends with the one that finds it. A program's spans never overlap.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ from mray._trace.span import Buffer, clock
 
 
 class Probe(Protocol):
-    """Wraps operations. Every wrapper behaves as the wrapped one, exceptions too, and retains no value."""
+    """Wrappers behave as the wrapped operation, exceptions too, and retain no value."""
 
     def read(self, channel: Route, reader: ChannelReader) -> Read:
         """Around ``reader.try_read``."""
@@ -38,8 +35,6 @@ class Probe(Protocol):
 
 
 class ProbedWriter(WrappedWriter):
-    """A writer with a probe around it."""
-
     __slots__ = ("try_write",)
 
     try_write: Write  # type: ignore[assignment]
@@ -50,24 +45,22 @@ class ProbedWriter(WrappedWriter):
 
 
 def probed_readers(probe: Probe, channels: Mapping[int, Route], readers: Mapping[int, ChannelReader]) -> dict[int, ChannelReader]:
-    """The readers, by channel number, with the probe around each."""
     return {index: ReaderBy(reader, probe.read(channels[index], reader)) for index, reader in readers.items()}
 
 
 def probed_writers(probe: Probe, channels: Mapping[int, Route], writers: Mapping[int, ChannelWriter]) -> dict[int, ChannelWriter]:
-    """As `probed_readers`."""
     return {index: ProbedWriter(writer, probe.write(channels[index], writer)) for index, writer in writers.items()}
 
 
 # ------------------------------------------------------------------------------------------------ spans
 class SpanProbe:
-    """Makes spans of one endpoint's operations in a graph, on one track."""
+    """Of one endpoint, on one track."""
 
     def __init__(self, buffer: Buffer, track: str, marks: DeviceMarks | None = None) -> None:
         self._add = buffer.add
         self._track = track
         self._marks = marks
-        #: The begin of the endpoint's wait; 0: it does not wait.
+        #: Begin of the current wait; 0: none.
         self._since = 0
 
     def read(self, channel: Route, reader: ChannelReader) -> Read:
@@ -97,7 +90,7 @@ class SpanProbe:
         send, position, last_size = writer.try_write, writer.position, writer.last_size
         blocking = channel.transport in BLOCKING
         kind = TRANSFER if blocking else SERIALIZE
-        last_size()  # which counts the bytes that devices send afterwards
+        last_size()  # to count the bytes that devices send afterwards
 
         def write(value: Any) -> bool:
             begin = clock()
@@ -138,7 +131,7 @@ class SpanProbe:
 
 
 def _bytes_of(value: Any) -> int:
-    """Bytes of a tensor, or of those in a list, tuple or dict: the bytes that a communicator moves."""
+    """Of tensors, also in a list, tuple or dict."""
     if value.__class__ is dict:
         return sum(map(_bytes_of, value.values()))
     if value.__class__ in (list, tuple):
@@ -148,13 +141,13 @@ def _bytes_of(value: Any) -> int:
 
 
 def device_marks(host: GraphHost, routes: Iterable[Route], buffer: Buffer) -> DeviceMarks | None:
-    """The marks of this process's streams; None if none of these channels leaves tensors on devices."""
+    """None if no channel leaves tensors on devices."""
     return host.gpus().marks(buffer) if any(route.transport in ON_DEVICES for route in routes) else None
 
 
 # ----------------------------------------------------------------------------------- other profilers
 class Ranges(Protocol):
-    """A profiler that shows ranges: `mray._trace.nvtx`, `mray._trace.torch_profiler`."""
+    """`mray._trace.nvtx`, `mray._trace.torch_profiler`."""
 
     def push(self, kind: str, name: str) -> Any:
         """Begin a range inside of the open one; returns the token that ends it."""
@@ -170,11 +163,8 @@ class Ranges(Protocol):
 
 
 class RangeProbe:
-    """Shows the operations of a program to another profiler, while they run."""
-
     def __init__(self, ranges: Ranges) -> None:
         self._ranges = ranges
-        #: The range of the current wait.
         self._wait: Any = None
 
     def _waits(self, kind: str, name: str) -> None:
@@ -239,7 +229,7 @@ def apply(
     readers: Mapping[int, ChannelReader],
     writers: Mapping[int, ChannelWriter],
 ) -> tuple[Mapping[int, ChannelReader], Mapping[int, ChannelWriter]]:
-    """The ends with every probe around them, the last one outermost."""
+    """The last probe is outermost."""
     by_index = {channel.index: channel for channel in channels}
     for probe in probes:
         readers = probed_readers(probe, by_index, readers)

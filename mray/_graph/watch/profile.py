@@ -6,8 +6,7 @@
     stop: "unprofile" ──────────────────────────────────────▶ ends, and returns its spans
     Profile: spans, percentiles, a Chrome trace file ◀─────── (a dead actor's are lost: the profile says so)
 
-In the process that compiled the graph. A profile begins and ends at any time, also while executions are in flight: their spans begin
-with the operation that each process is at, or comes to next. Only the programs' lists of actions are recompiled.
+A profile begins and ends while executions are in flight, with the operation that each process is at or comes to next.
 """
 
 from __future__ import annotations
@@ -30,25 +29,21 @@ from mray._trace.chrome import Recording, Trace
 from mray._trace.digest import Digest, spans_of
 from mray._trace.span import Buffer, Span, clock, span_buffers
 
-#: Seconds that `stop` waits for busy main threads before it asks their reading threads; and for those.
+#: Seconds that `stop` waits for main threads, and then for reading threads.
 PATIENCE = 2.0
 
 
 class Attachment(NamedTuple):
-    """The functions by which a profile changes its graph."""
-
-    #: The profile begins: raises ValueError while there is another one, RayChannelError when the graph has ended.
+    #: ValueError while another profile runs, RayChannelError when the graph has ended.
     begin: Callable[[Profile], None]
-    #: Puts probes around the caller's ends: one around the input's writing, one around the results' reading.
+    #: Around the input's writing and the results' reading.
     put_probes: Callable[[Probe, Probe], None]
-    #: Removes the probes.
     end: Callable[[], None]
-    #: Stores the measures for `CompiledGraph.statistics`.
     keep: Callable[[Digest], None]
 
 
 class Profile:
-    """The spans of one graph; a context manager that begins and ends. See `CompiledGraph.profile`."""
+    """The spans of one graph; see `CompiledGraph.profile`."""
 
     def __init__(
         self,
@@ -66,16 +61,15 @@ class Profile:
         self._attachment = attachment
         self._filename = filename
         self._request = ProfileRequest(participants.plan.graph_id, uuid.uuid4().hex, limit, calls, torch)
-        #: Its begin and end, in nanoseconds of CLOCK_MONOTONIC; 0: not yet.
+        #: Nanoseconds of CLOCK_MONOTONIC; 0: not yet.
         self.begun = 0
         self.ended = 0
-        #: Name of each actor whose spans are missing -> why.
+        #: Actors whose spans are missing -> why.
         self.lost: dict[str, str] = {}
-        #: Remarks, in words.
         self.notes: list[str] = []
         self._recordings: list[Recording] = []
         self._foreign: list[dict[str, Any]] = []
-        #: This process's spans.
+        #: Of this process.
         self._buffer: Buffer | None = None
         self._marks: DeviceMarks | None = None
 
@@ -87,10 +81,8 @@ class Profile:
         self.stop()
 
     def start(self) -> Profile:
-        """Begin; returns when every actor that answers records its operations. Raises ValueError when the graph is being profiled,
-        RayChannelError when it has ended.
-
-        Waits for running methods only to start the torch profiler.
+        """Begin; returns when every actor that answers records. ValueError when the graph is being profiled, RayChannelError when it has
+        ended.
         """
         self._attachment.begin(self)
         try:
@@ -119,7 +111,7 @@ class Profile:
         self._attachment.put_probes(*own_ends)
 
     def stop(self) -> None:
-        """End, and collect the spans. Idempotent. A dead actor is in `lost`; one that computes for long gives its spans so far."""
+        """End and collect the spans. Idempotent. Dead actors are in `lost`; busy ones give their spans so far."""
         if not self.begun or self.ended:
             return
         self.ended = clock()
@@ -162,24 +154,23 @@ class Profile:
             self.lost[name] = "took no part in the graph any more"
 
     def _ask(self, verb: str, payload: bytes, patience: float | None) -> dict[str, bytes | str]:
-        """Name of each actor -> its answer, or a text about why there is none. The actors of one process answer once."""
+        """By actor name, its answer or why there is none."""
         answers = self._participants.ask(verb, payload, patience)
         return {self._participants.name(endpoint, DRIVER_NAME): answer for endpoint, answer in answers.items()}
 
     # ------------------------------------------------------------------------------------ what there is
     @property
     def seconds(self) -> float:
-        """The length of the profile."""
+        """Of the profile."""
         return ((self.ended or clock()) - self.begun) * 1e-9 if self.begun else 0.0
 
     @property
     def spans(self) -> list[Span]:
-        """Every span, of all processes, in the order of their beginnings; empty before the end."""
+        """Of all processes by their beginnings; empty before the end."""
         return sorted(itertools.chain.from_iterable(each.spans for each in self._recordings), key=lambda span: (span.begin, -span.end))
 
     @property
     def recordings(self) -> tuple[Recording, ...]:
-        """The spans of each process."""
         return tuple(self._recordings)
 
     @property
@@ -189,12 +180,10 @@ class Profile:
 
     @property
     def trace(self) -> Trace:
-        """All of it as one trace."""
         info = {"graph": self._request.graph_id, "lost": self.lost, "notes": self.notes, "unix_nanoseconds": time_ns() - clock()}
         return Trace(list(self._recordings), list(self._foreign), info)
 
     def events(self) -> list[dict[str, Any]]:
-        """All of it as events of a Chrome trace."""
         return self.trace.events()
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -202,11 +191,10 @@ class Profile:
         self.trace.save(path)
 
     def digest(self) -> Digest:
-        """Percentiles by step and edge."""
         return Digest({each.endpoint: each.spans for each in self._recordings if each.graph}, self.seconds)
 
     def statistics(self) -> dict[str, Any]:
-        """Steps and edges as in `CompiledGraph.statistics`, of this profile."""
+        """As `CompiledGraph.statistics`, of this profile."""
         return measured(self._participants, self.digest(), {})
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""An actor's side of a profile: requests put a probe around its program and remove it, at any time.
+"""An actor's side of a profile.
 
     caller                             actor
     request "profile now" -----------> reading thread: from the next execution on, the program records spans (`mray._graph.watch.probes`)
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class RunningProgram(Protocol):
-    """An actor's program as a profile sees it: `mray._graph.actor.loop.Program`."""
+    """`mray._graph.actor.loop.Program`."""
 
     assignment: Assignment
 
@@ -41,25 +41,21 @@ class RunningProgram(Protocol):
 
 @dataclass
 class _Running:
-    """A profile in progress in this process."""
-
     token: str
     buffer: Buffer
     marks: DeviceMarks | None
     torch: TorchProfiler | None
 
 
-#: (graph, endpoint) -> its profile.
 _own_running: ProcessLocal[dict[tuple[str, str], _Running]] = ProcessLocal(dict)
 
 
 def graph_track(graph_id: str) -> str:
-    """The row of a graph's loop."""
     return f"graph {graph_id[:8]}"
 
 
 def profile(host: GraphHost, programs: Iterable[RunningProgram], payload: bytes) -> bytes:
-    """Begin, or begin again. Returns the pickled reason why the torch profiler does not run, or "". Any thread."""
+    """Returns the pickled reason why there is no torch profiler, or "". Any thread."""
     request: ProfileRequest = pickle.loads(payload)
     why = ""
     for program in programs:
@@ -83,10 +79,7 @@ def profile(host: GraphHost, programs: Iterable[RunningProgram], payload: bytes)
 
 
 def unprofile(host: GraphHost, programs: Iterable[RunningProgram], payload: bytes, *, at_once: bool) -> bytes:
-    """End a profile. Returns the pickled spans of this process, a list of one dict for each endpoint.
-
-    `at_once`: not in the main thread, which alone may end the other profilers that it has begun.
-    """
+    """Returns pickled spans, a dict for each endpoint. `at_once`: not in the main thread, which alone may end the torch profiler."""
     graph_id, token = payload.decode().split("/")
     calls = host.look_at_calls(token, False)
     sheets: list[dict[str, Any]] = []
@@ -98,7 +91,7 @@ def unprofile(host: GraphHost, programs: Iterable[RunningProgram], payload: byte
             continue
         del _own_running.get()[key]
         endpoint = key[1]
-        if endpoint in taking_part:  # else the actor has left the graph, and gives its earlier spans
+        if endpoint in taking_part:  # else it has left the graph, and gives its earlier spans
             taking_part[endpoint].probe(None)
         if running.marks is not None and not at_once:
             running.marks.settle()

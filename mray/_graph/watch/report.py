@@ -1,14 +1,11 @@
 """The report of a graph in words, a line for each actor: the operation it is at, and the peers it waits for.
 
-In the message of every timeout, and from `CompiledGraph.report`.
-
     caller                                       each actor
     request "report" ------------------------->  its reading thread answers immediately, also while a method runs:
     adds a line of its own waits                 the operation that its program is at, the number of executions,
     waits a moment, combines the answers <-----  the stack of its main thread
 
-A running graph records nothing for it. A request reads the program's position from the main thread's stack, which Python gives any
-thread of the process at any time.
+A running graph records nothing for it: the position is read from the main thread's stack.
 """
 
 from __future__ import annotations
@@ -21,15 +18,15 @@ from mray._graph.graph_messages import REPORT, STATISTICS, ProgramState
 from mray._graph.participants import Participants
 from mray._graph.plan import COMPUTE, READ, Operation, Route, Source
 
-#: Seconds that a report waits for the answers of actors at most.
+#: Most seconds that a report waits.
 PATIENCE = 1.0
-#: A caller that has waited for less polls, and gets no report.
+#: A caller that waited less gets no report.
 LEAST = 1e-3
 
 
 # ---------------------------------------------------------------------------------------- in the caller
 def program_states(participants: Participants, patience: float) -> dict[str, ProgramState | str]:
-    """Endpoint -> its position in its program, or why that is unknown. Waits `patience` seconds at most."""
+    """Endpoint -> its state, or why that is unknown."""
     answers = participants.ask(REPORT, participants.plan.graph_id.encode(), patience)
     return {
         endpoint: answer if isinstance(answer, str) else pickle.loads(answer) or "takes no part in the graph any more"
@@ -38,7 +35,6 @@ def program_states(participants: Participants, patience: float) -> dict[str, Pro
 
 
 def report_of(participants: Participants, patience: float = PATIENCE) -> str:
-    """The positions of a graph's actors: a line for each, with its stack below."""
     names = _Names(participants)
     lines = [""]
     for endpoint, found in program_states(participants, patience).items():
@@ -50,7 +46,7 @@ def report_of(participants: Participants, patience: float = PATIENCE) -> str:
 
 
 def describe_caller(participants: Participants, submitted: int, finished: int, kept: int, missing: Sequence[int] | None) -> str:
-    """The caller's own line; `missing`: the results that it waits for, None when it does not wait."""
+    """`missing`: results that the caller waits for; None: it does not wait."""
     plan = participants.plan
     text = f"Compiled graph {plan.graph_id}: {submitted} executions submitted, {finished} finished, {kept} kept."
     if missing is not None:
@@ -63,7 +59,7 @@ def describe_caller(participants: Participants, submitted: int, finished: int, k
 def _describe(names: _Names, endpoint: str, found: ProgramState) -> list[str]:
     where = f"  {names.actor(endpoint)}, pid {found.pid}, has finished {found.executions} executions and"
     operations = names.plan.schedule[endpoint]
-    # A program of one step does all three in one action: its second position is the WRITE that found no room.
+    # The second position of a fused program is the WRITE that found no room.
     fused = [operation.kind for operation in operations] == ["READ", "COMPUTE", "WRITE"]
     place = min(found.place, len(operations) - 1)
     operation = operations[place]
@@ -80,8 +76,6 @@ def _describe(names: _Names, endpoint: str, found: ProgramState) -> list[str]:
 
 
 class _Names:
-    """Texts about operations."""
-
     def __init__(self, participants: Participants) -> None:
         self.plan = participants.plan
         self.actor = participants.name
@@ -114,7 +108,7 @@ class _Names:
 
 
 def counters(participants: Participants, own: Mapping[int, ChannelWriter]) -> dict[int, dict[str, int]]:
-    """The counters of each channel by its number, including those of `own` writers; without those of actors that compute for long."""
+    """By channel number, including `own` writers; without actors that compute for long."""
     by_channel = {number: writer.statistics() for number, writer in own.items()}
     for answer in participants.ask(STATISTICS, participants.plan.graph_id.encode(), PATIENCE).values():
         if not isinstance(answer, str):
@@ -123,10 +117,7 @@ def counters(participants: Participants, own: Mapping[int, ChannelWriter]) -> di
 
 
 def labelled(participants: Participants, by_channel: Mapping[int, dict[str, int]]) -> dict[str, dict[str, int]]:
-    """The counters of channels by the name of their source, with the readers where several channels carry it.
-
-    Where two channels would have the same name, since one method was bound twice, the step is added.
-    """
+    """Counters by source name, with the readers where several channels carry it, and the step where a method was bound twice."""
     names, plan = _Names(participants), participants.plan
     channels = [channel for channel in plan.channels if channel.index in by_channel]
     labels = {channel.index: names.channel(channel) for channel in channels}
