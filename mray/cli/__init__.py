@@ -1,26 +1,14 @@
 """The commands: ``mray run script.py``, ``mray list actors`` and others that are typed in a terminal.
 
 A command is a module of `mray.cli.commands`: its name is the command's, ``SUMMARY`` describes it in a line, and ``main(words)`` runs it
-and returns an exit status. Adding the file adds the command; the help text is made by reading the files without importing them. Only the
-module of the command that is typed is imported.
+and returns an exit status. Adding the file adds the command; the help text is made by reading the files, and only the module of the
+command that is typed is imported.
 
-``run`` executes a program written for Ray with mray behind the name ``ray``:
+::
 
     terminal      mray.cli.main ──▶ run.main ──▶ import mray.as_ray ──▶ the user's __main__
                                                         │
     each worker   zygote imports the session's preload: mray.as_ray, before any user code
-
-``docs`` shows the manual: Markdown in ``mray/_manual`` (`mray.cli.manual`), as a page for a browser too (`mray.cli.web`).
-
-``start`` and ``stop`` begin and end a session that any number of programs join (`mray._joining.persistent`). The others observe sessions
-that other processes have started (`mray._observe.observer`), except ``microbenchmark``, which starts one to measure it.
-
-====================  ====================================================================================================
-command               a module of `mray.cli.commands`, by its name
-sample                a session's state as numbers, for `mray metrics` and `mray top`
-finding               a result of `mray doctor`: what was checked, its level, the remedy
-page                  a file of the manual, by its name in ``mray docs``
-====================  ====================================================================================================
 """
 
 from __future__ import annotations
@@ -60,7 +48,7 @@ def _summaries() -> Iterator[str]:
 
 
 def _summary(name: str) -> str:
-    """The ``SUMMARY`` of a command, from its source, since importing all commands imports most of mray."""
+    """From its source, since importing all commands imports most of mray."""
     mark = "SUMMARY = "
     lines = Path(commands.__path__[0], f"{name}.py").read_text(encoding="utf-8").splitlines()
     return str(ast.literal_eval(next(line for line in lines if line.startswith(mark)).removeprefix(mark)))

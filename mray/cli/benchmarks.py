@@ -1,7 +1,7 @@
 """The rows of ``mray microbenchmark``: those of ``ray microbenchmark``, under its names, and some of compiled graphs.
 
-In the driver, with `ray` the module to measure: written against the API, so that the same rows can be run on Ray (see
-``bench/microbenchmark.py``). A row's rate counts what its name says: calls, gigabytes, placement groups.
+In the driver, with `ray` the module to measure: mray, or Ray itself (``bench/microbenchmark.py``). A row's rate counts what its name
+says: calls, gigabytes, placement groups.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any
 
 from mray._common.clock import perf_counter
 
-#: Calls in flight.
+#: calls in flight
 _STREAM = 1000
 _GIGABYTE = 10**9
 
-#: (name, the count of one run, the run).
+#: (name, the count of one run, the run)
 Benchmark = tuple[str, float, Callable[[], Any]]
 
 
 def benchmarks(ray: Any, *, scale: float = 1.0) -> Iterator[Benchmark]:
-    """The rows for a running session; each must be run before the next one is requested. `scale` below 1 makes the large ones smaller."""
+    """Each row must be run before the next one is requested. `scale` below 1 makes the large ones smaller."""
     yield from _objects(ray, scale)
     yield from _tasks(ray, scale)
     yield from _actors(ray, scale)
@@ -120,7 +120,7 @@ def _async_actors(ray: Any, scale: float) -> Iterator[Benchmark]:
 
 
 def _many(ray: Any, what: str, server: Any, scale: float, *, with_arguments: bool) -> Iterator[Benchmark]:
-    """The number of callers and servers: half the number of cores, as in Ray's rows."""
+    """Callers and servers: half the number of cores, as in Ray's rows."""
     servers = [server.remote() for _ in range(max(1, multiprocessing.cpu_count() // 2))]
     count = int(5000 * scale)
 
@@ -180,7 +180,7 @@ def graph_benchmarks(ray: Any) -> Iterator[Benchmark]:
 
 
 def row(name: str, count: float, go: Callable[[], Any], seconds: float) -> dict[str, Any]:
-    """One benchmark: its rate per second, the time per counted unit, and the number of repetitions."""
+    """The rate per second, the time per counted unit, and the number of repetitions."""
     go()
     times: list[float] = []
     end = perf_counter() + seconds

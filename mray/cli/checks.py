@@ -1,4 +1,4 @@
-"""The checks of `mray doctor`: one function for each subject, which returns findings. Nothing is changed."""
+"""The checks of `mray doctor`, which change nothing."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ from mray.util.state.common import readable_bytes
 _SMALL = 512 << 20
 _SHORT = 0.1
 _FEW_FILES = 4096
-#: Memory that GPUs may want to pin.
+#: bytes that GPUs may want to pin
 _LITTLE_LOCKED = 64 << 20
-#: Optional packages: package (its import name), extra, use.
+#: package (its import name), extra, use
 _EXTRAS = (
     ("torch", "torch", "torch", "tensors in calls and graphs"),
     ("cupy", "cupy", "cupy12", "arrays of cupy in collectives (with CUDA 13: cupy13)"),
     ("nvtx", "nvtx", "nvtx", "marks for Nsight"),
     ("rich", "rich", "top", "mray top"),
 )
-#: Optional programs: name, use, what installs it.
+#: name, use, what installs it
 _PROGRAMS = (
     ("dot", "pictures of graphs as png and pdf (svg is plainer without)", "apt install graphviz"),
     ("py-spy", "mray stack of processes that cannot answer", "pip install py-spy"),
 )
-#: Seconds in which an ending session has usually removed its files.
+#: seconds in which an ending session has usually removed its files
 _MOMENT = 0.2
 _OURS = "mray"
 
@@ -60,12 +60,12 @@ def examine() -> list[Finding]:
 
 
 def versions() -> Iterator[Finding]:
-    """Versions of mray, Python and the kernel."""
+    """mray, Python and the kernel."""
     yield Finding("mray", OK, f"{__version__}, Python {system.python_version()} ({sys.executable}), Linux {system.release()}")
 
 
 def processors() -> Iterator[Finding]:
-    """Cores, as limited by affinity and the control group, and memory."""
+    """Usable cores and memory."""
     cores, count = len(os.sched_getaffinity(0)), discovery.cpu_count()
     limited = f", of which the control group grants {count}" if count < cores else ""
     text = f"{cores} usable cores{limited}; {readable_bytes(discovery.memory_bytes())} of memory; load {os.getloadavg()[0]:.2f}"
@@ -76,7 +76,7 @@ def processors() -> Iterator[Finding]:
 
 
 def memory(groups: Sequence[Group] | None = None) -> Iterator[Finding]:
-    """Whether memory is so full that work is killed, or soon would be; and its largest users."""
+    """Memory in use, and its largest users if work is killed or soon would be."""
     options = monitor_options(None)
     try:
         usage = read_usage(options["meminfo"], discovery.memory_groups() if groups is None else groups)
@@ -96,13 +96,13 @@ def memory(groups: Sequence[Group] | None = None) -> Iterator[Finding]:
 
 
 def shared_memory(path: str = SHM) -> Iterator[Finding]:
-    """Whether objects have room."""
+    """Room for objects."""
     small = "objects must fit: give it more (docker: --shm-size=8g)"
     return _room("shared memory", path, _SHORT, small, "see mray memory, and what else lies there")
 
 
 def disk() -> Iterator[Finding]:
-    """Whether the file systems of logs, packages and spilled objects have room."""
+    """Room for logs, packages and spilled objects."""
     seen = set()
     for path in (*map(os.path.dirname, session_parents()), settings.OBJECT_SPILLING_DIRECTORY.get()):
         if path and os.path.isdir(path) and (device := os.stat(path).st_dev) not in seen:
@@ -112,7 +112,6 @@ def disk() -> Iterator[Finding]:
 
 
 def _room(subject: str, path: str, least: float, if_small: str, if_full: str) -> Iterator[Finding]:
-    """Whether a file system has at least this fraction free; with the advice if not."""
     try:
         info = os.statvfs(path)
     except OSError as error:
@@ -168,7 +167,7 @@ def imported() -> list[str]:
 
 
 def extras() -> Iterator[Finding]:
-    """Packages: numpy, and the optional ones with their versions or their uses; and optional programs."""
+    """Packages: numpy, and the optional ones; and optional programs."""
     yield Finding("numpy", OK, importlib.metadata.version("numpy"))
     for module, package, extra, use in _EXTRAS:
         if importlib.util.find_spec(module) is None:
@@ -191,7 +190,7 @@ def extras() -> Iterator[Finding]:
 class LeftOver(NamedTuple):
     """Files and names that dead processes of this user have left."""
 
-    #: Directories of sessions whose lock no process holds.
+    #: directories of sessions whose lock no process holds
     sessions: list[str]
     #: Names in shared memory: of CUDA's events, whether mray started their process or not, and of memory without a known session.
     events: list[str]
@@ -199,7 +198,7 @@ class LeftOver(NamedTuple):
 
 
 def leftovers() -> Iterator[Finding]:
-    """Files and names that dead processes have left. The next `init` beside a dead session also removes what belongs to the session."""
+    """What dead processes have left. The next `init` beside a dead session also removes what belongs to the session."""
     found = left_over()
     texts = [f"{directory}: its processes are dead" for directory in found.sessions]
     if found.events:
@@ -213,7 +212,7 @@ def leftovers() -> Iterator[Finding]:
 
 
 def clean() -> list[str]:
-    """Remove what dead processes have left; returns the removed paths."""
+    """What dead processes have left. The next `init` removes what belongs to a dead session."""
     found = left_over()
     for parent in {os.path.dirname(directory) for directory in found.sessions}:
         sweep(parent)
@@ -234,10 +233,10 @@ def left_over() -> LeftOver:
 
 
 def _look() -> LeftOver:
-    """Possible left-overs, without events that a process has mapped.
+    """Without events that a process has mapped.
 
     A session with its own `_temp_dir` is recognized by its table, which each of its processes has mapped. Containers that share /dev/shm
-    see each other's names, but not each other's processes: names of another container are ignored, and `mray doctor` must be run there.
+    see each other's names, but not each other's processes: names of another container are ignored.
     """
     events = {name for pid, names in events_by_pid(SHM).items() if not start_of(pid) for name in names}
     names = _own_names()
@@ -255,7 +254,6 @@ def _look() -> LeftOver:
 
 
 def _own_names() -> dict[str, str]:
-    """Names of this user in shared memory that look like mray's, and the session in each name."""
     found = {}
     for name in _names_in(SHM):
         mark, _dash, rest = name.partition("-")
@@ -266,7 +264,7 @@ def _own_names() -> dict[str, str]:
 
 
 def _mappings() -> Iterator[str]:
-    """The lines about shared memory in the maps of all processes that may be read."""
+    """The lines about shared memory in the readable maps of all processes."""
     for pid in all_pids():
         try:
             with open(f"/proc/{pid}/maps") as file:

@@ -1,7 +1,6 @@
 """Rows of text in columns that fit a width: numbers and states are whole, names are shortened. Pure.
 
-A shortened text loses its middle, since names differ at their beginnings or ends; an id loses its end, since its beginning identifies
-it. `is_meant` matches a shortened text.
+A shortened text loses its middle, since names differ at their beginnings or ends; an id loses its end.
 """
 
 from __future__ import annotations
@@ -10,16 +9,16 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-#: Stands for removed characters.
+#: stands for removed characters
 CUT = "…"
 _ID = re.compile(r"[0-9a-f]{16,}")
-#: Characters between columns.
+#: characters between columns
 GAP = 2
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its title, whether it is right-aligned, and the width that it may shrink to (None: it does not)."""
+    """`least`: the width that it may shrink to; None: it does not."""
 
     title: str
     is_right: bool = False
@@ -27,7 +26,7 @@ class Column:
 
 
 def cut(text: str, width: int) -> str:
-    """The text, shortened to the given number of characters."""
+    """Shorten to `width` characters."""
     if len(text) <= width:
         return text
     if width < 2:
@@ -83,7 +82,7 @@ def lines(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int 
 
 
 def left_out(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int, needed: Iterable[int]) -> list[int]:
-    """Columns that have no room even when all shrink to their minimum: the last ones, and none of the needed."""
+    """Columns that have no room even when all shrink: the last ones, and none of the needed."""
     _natural, least = _widths(columns, cells)
     kept, out = list(range(len(columns))), []
     spare = [number for number in kept if number not in set(needed)]

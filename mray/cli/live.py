@@ -1,4 +1,4 @@
-"""The live page: the sessions of this user in a browser, from the same records as the commands.
+"""The live page: the sessions of this user in a browser.
 
 In the process that serves it: ``mray top --web``, or a driver (``init(web=True)``).
 
@@ -35,20 +35,20 @@ from mray.util.state.api import SessionView, get_log, in_order, list_logs, look,
 from mray.util.state.common import RECORDS, ObjectState, TaskState
 from mray.util.state.exception import RayStateApiException, ServerUnavailable
 
-#: Seconds that the processes of a session have to answer.
+#: seconds that the processes of a session have to answer
 _PATIENCE = 3.0
-#: Seconds for receiving a request.
+#: seconds for receiving a request
 _SLOW = 10.0
-#: Rows of tasks and objects; lines of a log.
+#: rows of tasks and objects; lines of a log
 _MOST_ROWS, _MOST_LINES = 200, 500
-#: The kinds of records in every answer.
+#: records in every answer
 _KINDS = ("nodes", "jobs", "workers", "actors", "graphs", "channels")
 _FILES = {
     "/": ("live.html", "text/html"),
     "/live.css": ("live.css", "text/css"),
     "/live.js": ("live.js", "text/javascript"),
 }
-#: The page loads its own script and styles, answers of this server, and the timeline, which has an inline script, in a frame.
+#: The timeline, in a frame, has an inline script.
 _RULES = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors "
 _OF_PAGE = _RULES + "'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; frame-src 'self'"
 _OF_FRAME = _RULES + "'self'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
@@ -78,7 +78,7 @@ def _sessions(query: Query) -> Any:
 
 
 def _look(query: Query) -> Any:
-    """The records of every kind that has few, and the session's shortages."""
+    """Few records of every kind, and the session's shortages."""
     view = _view(query)
     view.ask("work", "waits", "programs", "graphs")
     found = {kind: [record.asdict() for record in in_order(RECORDS[kind], view.records(RECORDS[kind]))] for kind in _KINDS}
@@ -161,7 +161,7 @@ class _Request(LoopbackRequest):
     server: LivePage  # type: ignore[assignment]
 
     def answer(self) -> None:
-        """Answer the request: 403 for a wrong token, 503 where the session has ended or does not answer."""
+        """403 for a wrong token, 503 where the session has ended or does not answer."""
         url = urlsplit(self.path)
         query = {name: values[-1] for name, values in parse_qs(url.query).items()}
         if url.path in _FILES:
@@ -175,7 +175,7 @@ class _Request(LoopbackRequest):
             self._answer(url.path, {**query, "also": self.server.session})
 
     def _token(self, path: str, query: Query) -> str:
-        """The token; a frame cannot send a header, so its address has it."""
+        """A frame cannot send a header, so its address has the token."""
         return self.headers.get("X-Token") or (query.get("token", "") if path == "/timeline" else "")
 
     def _answer(self, path: str, query: Query) -> None:

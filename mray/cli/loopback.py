@@ -22,12 +22,12 @@ from mray._common.kept import io, os, socket
 
 LOOPBACK = "127.0.0.1"
 _HOSTS = (LOOPBACK, "localhost", "[::1]")
-#: Connections that wait to be accepted, and seconds between two that are refused.
+#: connections that wait to be accepted, and seconds between two that are refused
 _BACKLOG, _REST = 128, 0.01
-#: Seconds until the thread tries again when no descriptor is free for a connection.
+#: seconds until the thread tries again when no descriptor is free
 _PAUSE = 0.2
 
-# The kernel's data about one connection: see sock_diag(7).
+# See sock_diag(7).
 _SOCK_DIAG, _BY_FAMILY, _REQUEST, _TCP = 4, 20, 1, 6
 _ASK = struct.Struct("=IHHII BBBB I")
 _ENDS = struct.Struct("!HH4s12x4s12x")
@@ -39,13 +39,13 @@ _TOLD = struct.Struct("=IHHII 4x 48x 12x II")
 class LoopbackServer:
     """Serves on `server_port` until it is closed. OSError for a port that is taken, OverflowError for an invalid one."""
 
-    #: Requests that have threads of their own.
+    #: requests that have threads of their own
     most_threads = 0
 
     def __init__(self, port: int, handler: type[LoopbackRequest], name: str) -> None:
         self._closed = False
         self._handler = handler
-        #: The thread of each request in progress, and its connection.
+        #: requests in progress
         self._requests: dict[threading.Thread, socket.socket] = {}
         self._ended = threading.Condition()
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -120,7 +120,7 @@ class LoopbackServer:
                 self.thread.join(_PAUSE)  # it may have begun another request meanwhile
 
     def let_go(self) -> None:
-        """Close the parent's sockets in a forked child."""
+        """In a forked child."""
         self.socket.close()
         for connection in self._requests.values():
             connection.close()
@@ -165,7 +165,7 @@ def _listed(port: int, server_port: int) -> tuple[int, int] | None:
 
 
 class LoopbackRequest(BaseHTTPRequestHandler):
-    """One request: `answer` is called if it names this machine as its host."""
+    """`answer` is called if the request names this machine as its host."""
 
     def do_GET(self) -> None:
         host = self.headers.get("Host", "").lower()
@@ -176,11 +176,10 @@ class LoopbackRequest(BaseHTTPRequestHandler):
             self.send(403, "text/plain", "This address is for this machine alone.")
 
     def answer(self) -> None:
-        """Answer the request, with `send`."""
         raise NotImplementedError
 
     def send(self, status: int, kind: str, text: str, **headers: str) -> None:
-        """Send an answer with this content type; underscores in the names of headers become dashes."""
+        """Underscores in the names of headers become dashes."""
         body = text.encode()
         self.send_response(status)
         for name, value in {"Content_Type": f"{kind}; charset=utf-8", "Content_Length": str(len(body)), **headers}.items():
@@ -189,14 +188,14 @@ class LoopbackRequest(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def version_string(self) -> str:
-        """Omit the version from the header Server."""
+        """Omits the version from the header Server."""
         return "mray"
 
     def log_message(self, *_words: Any) -> None:
         """Log nothing: a driver's output is its program's."""
 
 
-#: The servers of this process. A forked child closes them, since it would hold the ports after the parent's end.
+#: of this process; a forked child closes them, since it would hold the ports after the parent's end
 _open: weakref.WeakSet[LoopbackServer] = weakref.WeakSet()
 
 

@@ -14,10 +14,10 @@ from typing import NamedTuple
 from mray.cli import reference
 
 _LISTED = re.compile(r"^\* \[([\w-]+)\]\([\w-]+\.md\): (.+)$", re.MULTILINE)
-#: Marks of generated parts.
+#: marks of generated parts
 _COMMENT = re.compile(r"^<!--.*?-->\n+", re.MULTILINE | re.DOTALL)
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-#: Most names of pages that are suggested for an unknown one.
+#: most names that are suggested for an unknown one
 _NEAREST = 4
 
 
@@ -25,12 +25,11 @@ class Page(NamedTuple):
     """One page."""
 
     name: str
-    #: A summary in one line.
+    #: a summary
     line: str
 
     @property
     def text(self) -> str:
-        """Markdown."""
         return _text(self.name)
 
     @property
@@ -77,5 +76,5 @@ def headings(text: str) -> list[str]:
 
 
 def slug(heading: str) -> str:
-    """The anchor of a heading: lower case, hyphens for spaces, no other punctuation, as Markdown hosts generate it."""
+    """The anchor of a heading, as Markdown hosts generate it."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

@@ -1,15 +1,12 @@
 """A command ``ray`` on the ``PATH`` of programs that `mray run` runs, so that those that start Ray's command find mray's.
 
-In the process of ``mray run``. The command is a file in its own folder of mray's cache, which is put first on the
-``PATH`` of this process, and so of those that the program starts. Nothing else changes.
-
 ::
 
     program under mray run ──exec ray start --head --port N──▶ mray.cli.ray_command ──▶ mray start ──▶ a session at host:N
             └── RAY_ADDRESS=host:N; ray.init() joins it
 
-Rejected: a package ``ray`` on ``PYTHONPATH``, for ``python -m ray.scripts.scripts`` in another process: every Python that the program
-starts, in any environment, would import it.
+Rejected: a package ``ray`` on ``PYTHONPATH``, for ``python -m ray.scripts.scripts``: every Python that the program starts, in any
+environment, would import it.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ from mray._inside.processes import interpreter
 from mray._inside.sessions import is_private
 from mray.exceptions import RaySystemError
 
-#: The file's content: it imports the mray that wrote it, and nothing from the current directory.
+#: It imports the mray that wrote it, and nothing from the current directory.
 _PROGRAM = (
     "import sys; root = {root!r}; sys.path[:1] = [] if root in sys.path[1:] else [root]; import mray.cli.ray_command; "
     "mray.cli.ray_command.main()"
@@ -42,7 +39,7 @@ def put_on_path() -> None:
 
 
 def _command_folder() -> str:
-    """The folder that holds the command alone, for this interpreter and this mray. OSError if it cannot be created."""
+    """A folder with the command alone, for this interpreter and this mray. Raises OSError."""
     program = _PROGRAM.format(root=str(Path(__file__).parents[2]))
     text = f'#!/bin/sh\nexec {shlex.quote(interpreter())} -c {shlex.quote(program)} "$@"\n'
     folder = os.path.join(cache_folder("commands"), f"{zlib.crc32(text.encode()):08x}")

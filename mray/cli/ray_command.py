@@ -1,7 +1,6 @@
-"""The command ``ray`` of programs that `mray run` runs (see `mray.cli.on_path`).
+"""The command ``ray`` of programs that `mray run` runs.
 
-Ray's commands that mray has too (``ray start``, ``ray stop``, ``ray status`` and others) run mray's; the others print why they do not
-exist.
+Ray's commands that mray has too run mray's; the others print why they do not exist.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from mray.util.state.api import session_directory
 from mray.util.state.exception import ServerUnavailable
 
 _ONE_MACHINE = "mray runs on this machine alone, which is one node"
-#: Commands of Ray without a counterpart in mray, and why.
+#: commands without a counterpart in mray, and why
 _ABSENT = {
     **dict.fromkeys(
         ("attach", "dashboard", "down", "drain-node", "exec", "get-head-ip", "get-worker-ips", "kill-random-node", "kuberay-autoscaler"),
@@ -31,7 +30,7 @@ _ABSENT = {
     "kill-actor": "ray.kill ends an actor, in a program that has joined its session",
     "check-open-ports": "mray opens no port",
 }
-#: Options of Ray's command itself, before a subcommand, that take a value.
+#: options before a subcommand that take a value
 _GENERAL = ("--logging-level", "--logging-format", "--log-style", "--log-color")
 
 
@@ -41,7 +40,7 @@ def main() -> None:
 
 
 def run(words: list[str]) -> int:
-    """Do what Ray's command does with these arguments; returns its exit status."""
+    """Returns the exit status."""
     while words and words[0].partition("=")[0] in (*_GENERAL, "-v"):
         words = words[1 + (words[0] in _GENERAL) :]
     first = words[0] if words else ""

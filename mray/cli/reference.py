@@ -1,7 +1,5 @@
 """The API reference: Markdown from the names, signatures and docstrings of the public modules, generated when the page ``reference`` is
-read.
-
-Modules of optional packages are left out where these are not installed.
+read. Modules of optional packages are left out where these are not installed.
 """
 
 from __future__ import annotations
@@ -34,9 +32,9 @@ MODULES = (
     "mray.proxy",
     "mray.exceptions",
 )
-#: Terms of a docstring, each with its indented meaning.
+#: terms of a docstring, each with its indented meaning
 _TERM = re.compile(r"^(`[^\n]+`)\n((?: {4}[^\n]+\n?)+)", re.MULTILINE)
-#: A code block in a docstring.
+#: code blocks
 _PROGRAM = re.compile(r"::\n\n((?: {4}[^\n]*\n|\n)+)")
 
 
@@ -62,7 +60,7 @@ def _exported(module: ModuleType) -> list[str]:
 
 
 def _entry(name: str, value: Any) -> Iterator[str]:
-    """A name with its signature and docstring; for a class also its own methods."""
+    """For a class also its own methods."""
     yield f"\n**`{name}{_signature(value)}`**\n"
     yield _markdown(value)
     if inspect.isclass(value):
@@ -85,7 +83,7 @@ def _signature(value: Any) -> str:
 
 
 def _markdown(value: Any) -> str:
-    """A docstring in Markdown: terms become list items, code blocks fenced ones. Empty for a class without a docstring of its own."""
+    """Terms become list items, code blocks fenced ones. Empty for a class without a docstring of its own."""
     written = inspect.getdoc(value) or ""
     if inspect.isclass(value) and "__doc__" not in vars(value):
         return ""

@@ -1,4 +1,4 @@
-"""Samples for `mray metrics` and `mray top`: a session's state as numbers. No output here."""
+"""Samples for `mray metrics` and `mray top`: a session's state as numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mray.util.state.common import ActorState, GraphState, NodeState, WorkerStat
 
 @dataclass
 class Sample:
-    """A session at one moment: its records."""
+    """A session at one moment."""
 
     moment: float
     view: SessionView
@@ -48,20 +48,20 @@ class MetricFamily:
     kind: str  # gauge, counter or histogram
     doc: str
     labels: tuple[str, ...]
-    #: Values of the labels, and the number; for a histogram a `Distribution`.
+    #: values of the labels, and the number; for a histogram a `Distribution`
     samples: tuple[tuple[tuple[str, ...], Any], ...]
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """The counts of a histogram: (upper bound, observations up to it), the last bound infinite, and their sum."""
+    """`buckets`: (upper bound, observations up to it), the last bound infinite."""
 
     buckets: tuple[tuple[str, float], ...]
     sum: float
 
 
 def metrics(sample: Sample) -> list[MetricFamily]:
-    """A sample as metric families. Counters are per process: the count of a process ends with it."""
+    """Counters are per process: the count of a process ends with it."""
     told, node = sample.view.node, sample.node
     used = {name: taken for name, (taken, _amount) in resources(node).items()}
     total = {name: amount for name, (_taken, amount) in resources(node).items()}
@@ -110,7 +110,7 @@ def metrics(sample: Sample) -> list[MetricFamily]:
 
 
 def resources(node: NodeState) -> dict[str, tuple[float, float]]:
-    """The used and the total amount of each resource of a node."""
+    """(used, total) of each resource of a node."""
     free = node.resources_available or {}
     return {name: (amount - free.get(name, 0.0), amount) for name, amount in node.resources_total.items() if not name.startswith("node:")}
 

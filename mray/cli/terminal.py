@@ -18,15 +18,15 @@ from mray._observe.observer import SessionGoneError
 from mray.cli.columns import Column, cut, left_out, lines
 from mray.util.state.exception import RayStateApiException, ServerUnavailable
 
-# Exit statuses, the same for all commands.
+# exit statuses of all commands
 DONE = 0
 #: The requested thing does not exist, or `doctor` has found something wrong.
 NOT_FOUND = 1
 #: The command line is wrong.
 USAGE = 2
-#: No session is running, or several and none was chosen.
+#: no session, or several and none was chosen
 NO_SESSION = 3
-#: An optional package is missing.
+#: an optional package
 MISSING = 4
 
 EXITS = """\
@@ -34,17 +34,17 @@ exit status: 0 done, 1 not found or something is wrong, 2 wrong usage, 3 no sess
 4 an optional package is missing, 130 interrupted"""
 
 FORMATS = ("table", "json", "yaml")
-#: Digits that a table shows of an id that is not the row's own.
+#: digits that a table shows of an id that is not the row's own
 _SHORT_ID = 8
 _WIDEST = 60
 #: Widths that ids and other texts may shrink to on a narrow terminal: this many digits identify an id.
 _LEAST_KEY, _LEAST = 13, 10
-#: Columns that never shrink, and those that a narrow terminal shows before others.
+#: columns that never shrink, and those that a narrow terminal shows before others
 _WHOLE = ("state", "pid", "worker_pid", "is_alive")
 _NEEDED = ("name", "class_name", "state")
-#: A number, with a unit or without.
+#: with a unit or without
 _NUMBER = re.compile(r"-?[\d.,]+(e[+-]?\d+)?( ?(B|KiB|MiB|GiB|us|ms|s|%))?")
-#: Words that YAML reads as booleans or null.
+#: words that YAML reads as booleans or null
 _YAML_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 
 
@@ -88,7 +88,7 @@ def add_format(arguments: argparse.ArgumentParser) -> None:
 
 
 def run_command(arguments: argparse.ArgumentParser, words: list[str], action: Callable[[argparse.Namespace], int]) -> int:
-    """Run a command with these arguments; errors of the session or query become a line on stderr and an exit status."""
+    """Run a command; errors of the session or query become a line on stderr and an exit status."""
     given = arguments.parse_args(words)
     try:
         with warnings.catch_warnings():
@@ -129,7 +129,7 @@ def lacks(package: str, extra: str, what: str) -> int:
 def show(rows: Any, form: str, key: str = "") -> None:
     """Print rows (a list of dicts, or any value for JSON and YAML) in a format; `key` names the column whose ids are never shortened.
 
-    A table on a terminal is no wider than the terminal. Through a pipe nothing is shortened.
+    A table is no wider than the terminal. Through a pipe nothing is shortened.
     """
     if form == "json":
         print(json.dumps(rows, indent=2, default=str))
@@ -140,12 +140,12 @@ def show(rows: Any, form: str, key: str = "") -> None:
 
 
 def terminal_width() -> int | None:
-    """The columns of the terminal that stdout is; None if it is none."""
+    """None if stdout is no terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def table(rows: Sequence[dict[str, Any]], key: str = "", width: int | None = None) -> str:
-    """A table with columns as wide as needed; columns that are empty in every row are left out.
+    """A table without the columns that are empty in every row.
 
     With a `width`, ids and names are shortened until the rows fit. Columns that still have no room are named below the table.
     """
@@ -169,13 +169,12 @@ def table(rows: Sequence[dict[str, Any]], key: str = "", width: int | None = Non
 
 
 def _is_number(cells: Sequence[Sequence[str]], index: int) -> bool:
-    """Whether a column has only numbers, with or without units."""
+    """Whether a column has only numbers."""
     said = [row[index] for row in cells if row[index] not in ("", "-")]
     return bool(said) and all(_NUMBER.fullmatch(text) for text in said)
 
 
 def _least(name: str, is_key: bool) -> int | None:
-    """The width that a column may shrink to."""
     return None if name in _WHOLE else _LEAST_KEY if is_key else _LEAST
 
 
@@ -202,7 +201,7 @@ def _cut(name: Any) -> str:
 
 
 def yaml_lines(value: Any, indent: str = "") -> list[str]:
-    """A value of dicts, lists and scalars as YAML. Scalars are written as in JSON, which YAML accepts."""
+    """Yield lines of YAML. Scalars are written as in JSON, which YAML accepts."""
     if isinstance(value, dict) and value:
         lines = []
         for name, each in value.items():

@@ -1,10 +1,8 @@
 """The manual as one page for a browser: `document`.
 
 Self-contained: the page includes its styles and script (``page.css`` and ``page.js``, beside the manual) and fetches nothing. Markdown
-is rendered by markdown-it-py, which must be installed; pygments highlights code where it is installed. A section of a page has the
-address ``#PAGE--SECTION``, and ``?q=words`` searches.
-
-Without its script the page works, but has no search, and on a narrow screen the contents stand above the text.
+is rendered by markdown-it-py; pygments highlights code where it is installed. A section of a page has the address ``#PAGE--SECTION``,
+and ``?q=words`` searches. Without its script the page has no search, and on a narrow screen the contents stand above the text.
 """
 
 from __future__ import annotations
@@ -48,7 +46,7 @@ def _article(markdown: Any, page: Page) -> str:
 
 
 def address(page: str, section: str = "") -> str:
-    """The address of a page, or of a section of it, within the document."""
+    """The address of a page, or of a section, within the document."""
     return f"{page}--{slug(section)}" if section else page
 
 
@@ -59,7 +57,7 @@ def _entry(page: Page) -> str:
 
 
 def _coloured(code: str, language: str, _marks: str) -> str:
-    """Code with the classes of pygments; empty (it is then shown plain) without pygments or for an unknown language."""
+    """Code with the classes of pygments; empty without pygments or for an unknown language."""
     try:
         from pygments import highlight  # noqa: PLC0415
         from pygments.formatters import HtmlFormatter  # noqa: PLC0415

@@ -45,17 +45,17 @@ class Config:
 
     @staticmethod
     def grpc_client_keepalive_time_ms() -> int:
-        """ms of silence after which a gRPC connection is probed"""
+        """Silence in ms after which a gRPC connection is probed."""
         return 300000
 
     @staticmethod
     def grpc_client_keepalive_timeout_ms() -> int:
-        """ms for the answer to that probe"""
+        """Time in ms for the answer to that probe."""
         return 120000
 
     @staticmethod
     def max_grpc_message_size() -> int:
-        """bytes"""
+        """In bytes."""
         return 512 << 20
 
 

@@ -29,13 +29,13 @@ def current_node_id() -> str:
 
 
 def available_resources_per_node() -> dict[str, dict[str, float]]:
-    """hex id of a node -> its free resources"""
+    """Hex id of a node -> its free resources."""
     (node,) = nodes()
     return {node["NodeID"]: available_resources()}
 
 
 def total_resources_per_node() -> dict[str, dict[str, Any]]:
-    """hex id of a node -> its resources"""
+    """Hex id of a node -> its resources."""
     return {node["NodeID"]: dict(node["Resources"]) for node in nodes()}
 
 

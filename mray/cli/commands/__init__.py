@@ -1,1 +1,1 @@
-"""One module for each command of ``mray`` (see `mray.cli`)."""
+"""One module for each command of ``mray``."""

@@ -1,7 +1,6 @@
 """``mray debug``: list the workers that wait at a `breakpoint`, and connect a terminal to one of them.
 
-A worker listens at a socket in its session's directory (`mray._runtime.session.breakpoints`); this process connects pdb there to its
-terminal.
+A worker listens at a socket in its session's directory; this process connects pdb there to its terminal.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from mray.util.state.api import session_directory
 
 SUMMARY = "list the workers that wait at a breakpoint, and debug one"
 
-#: Characters of a path in the table, which shows its end.
+#: characters of a path, of which the end is shown
 _WIDEST = 50
 
 _EPILOG = """\
@@ -28,7 +27,6 @@ In pdb, `continue` and Ctrl-D let the worker go on, `quit` ends its task with an
 
 
 def main(words: list[str]) -> int:
-    """Run the command."""
     arguments = parser("debug", SUMMARY, _EPILOG)
     arguments.add_argument("which", nargs="?", type=int, metavar="WHICH", help="the worker to debug")
     add_session(arguments)

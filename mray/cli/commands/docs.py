@@ -16,7 +16,6 @@ SUMMARY = "read the manual: its pages, one of them, or all of them in a browser"
 
 
 def main(words: list[str]) -> int:
-    """Run the command."""
     arguments = parser("docs", SUMMARY, "Without PAGE and --web the pages are listed.")
     arguments.add_argument("page", nargs="?", metavar="PAGE", help="the page to show")
     arguments.add_argument("--web", action="store_true", help="open all pages as one, with a search, in a browser (at PAGE, if given)")
@@ -51,7 +50,7 @@ def _list() -> None:
 
 # --------------------------------------------------------------------------------------------- browser
 def _open(output: str | None, page: manual.Page | None) -> int:
-    """Write the whole manual as HTML, and open it in a browser unless a file was named."""
+    """Open the whole manual as HTML in a browser, or write it to the named file."""
     try:
         html = web.document(manual.pages())
     except ImportError:
@@ -71,5 +70,5 @@ def _open(output: str | None, page: manual.Page | None) -> int:
 
 
 def _kept() -> Path:
-    """The file that a browser reads after this process has ended: in the cache that outlives sessions."""
+    """A file that a browser can read after this process has ended."""
     return Path(cache_folder("manual.html"))

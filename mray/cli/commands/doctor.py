@@ -1,4 +1,4 @@
-"""``mray doctor``: check that this machine is fit for mray, and find left-overs. The checks are in `mray.cli.checks`."""
+"""``mray doctor``: check that this machine is fit for mray, and find left-overs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``mray list``: the records of one kind. Kinds, columns and their help are those of `mray.util.state.common`."""
+"""``mray list``: the records of one kind."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def main(words: list[str]) -> int:
 
 
 def columns_help(record: type[StateSchema]) -> str:
-    """The columns of a record, as help text; those that need --detail are marked."""
+    """Columns that need --detail are marked."""
     lines = ["columns (* only with --detail; those in [] cannot be filtered by):"]
     for field in record.fields():
         name = field.name if field.metadata["filterable"] else f"[{field.name}]"
@@ -67,7 +67,7 @@ def _list(given: argparse.Namespace) -> int:
 
 
 def split_filter(text: str) -> tuple[str, str, str]:
-    """Parse ``state!=DEAD`` as a filter; ValueError for other forms."""
+    """Parse ``state!=DEAD``; ValueError for other forms."""
     column, equals, value = text.partition("=")
     if not equals or not column.strip("! "):
         raise ValueError(f"--filter {text}: expected COLUMN=VALUE or COLUMN!=VALUE")

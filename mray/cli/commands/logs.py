@@ -15,7 +15,7 @@ from mray.util.state.common import ActorState
 
 SUMMARY = "list the log files of a session, or print one"
 
-#: Seconds between two checks of --follow.
+#: seconds between two checks of --follow
 _LOOK = 0.2
 
 

@@ -1,7 +1,7 @@
 """``mray metrics``: the numbers of a session in Prometheus's text format, printed or written to a file.
 
-With ``init(_metrics_export_port=...)`` a driver serves the same text until its session ends (`Exporter`), at any path, as Ray does; each
-request queries the session. For ``mray start --metrics-export-port`` a background process does (`serve_apart`).
+With ``init(_metrics_export_port=...)`` a driver serves them until its session ends, at any path, as Ray does; for
+``mray start --metrics-export-port`` a background process does. Each request queries the session.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mray.util.state.api import look
 from mray.util.state.exception import RayStateApiException
 
 SUMMARY = "print the numbers of a session for Prometheus"
-#: Seconds for receiving a request, and for the answers of the session's processes.
+#: seconds for receiving a request, and for the answers of the session's processes
 _PATIENCE = 10.0
 
 
@@ -39,7 +39,7 @@ def _metrics(given: argparse.Namespace) -> int:
     if given.file is None:
         print(text, end="")
         return DONE
-    # A reader of the file sees either the old numbers or the new ones.
+    # Readers see either the old numbers or the new ones.
     beside = f"{given.file}.{os.getpid()}.new"
     with open(beside, "w", encoding="utf-8") as file:
         file.write(text)
@@ -49,7 +49,7 @@ def _metrics(given: argparse.Namespace) -> int:
 
 # ------------------------------------------------------------------------------------------------- text
 def exposition(found: Iterable[MetricFamily]) -> str:
-    """Families in Prometheus's text format, version 0.0.4."""
+    """Prometheus's text format, version 0.0.4."""
     return "".join(f"{line}\n" for metric in found for line in _lines(metric))
 
 
@@ -115,7 +115,7 @@ def serve_apart(port: int, session: str, node_pid: int) -> str:
 
 
 class _Request(LoopbackRequest):
-    """One request at a time: frequent requests delay the session's work by at most one of them."""
+    """One request at a time, so that frequent requests delay the session's work by at most one."""
 
     timeout = _PATIENCE
     server: Exporter  # type: ignore[assignment]

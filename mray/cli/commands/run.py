@@ -1,8 +1,7 @@
 """``mray run``: execute a script, a module or a line of code with mray behind the name ``ray``.
 
-Runs in the driver, which becomes what ``python script.py`` would be: the same ``sys.argv``, ``sys.path[0]``, ``__main__``,
-exit status and tracebacks. The code runs in this process and not in a child, so that signals, the terminal and
-debuggers see one process.
+The driver becomes what ``python script.py`` would be: the same ``sys.argv``, ``sys.path[0]``, ``__main__``, exit status and tracebacks.
+The code runs in this process and not in a child, so that signals, the terminal and debuggers see one process.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ Runs a program written for Ray on mray: `import ray` and `from ray.x import y` m
 
 class _Program(NamedTuple):
     source: CodeType | bytes | str
-    #: The name of the source in tracebacks.
+    #: the source's in tracebacks
     name: str
     argv0: str
     attributes: Mapping[str, object]
-    #: The source text, if any, of a program that is compiled already.
+    #: the source of a program that is compiled already
     text_of_code: str | None = None
 
     def code(self) -> CodeType:
@@ -58,7 +57,7 @@ class _Program(NamedTuple):
 
 
 class _CannotRunError(Exception):
-    """No program can be run; the text says why, and `status` is Python's exit status for it."""
+    """`status`: Python's exit status for it."""
 
     def __init__(self, text: str, status: int) -> None:
         super().__init__(text)
@@ -66,7 +65,7 @@ class _CannotRunError(Exception):
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command. Errors of the program propagate, `SystemExit` too; 0 means that it ended normally."""
+    """Errors of the program propagate, `SystemExit` too."""
     with_libraries = arguments[:1] == ["--libraries"]
     arguments = arguments[with_libraries:]
     if not arguments or arguments[0] in ("--help", "-h"):
@@ -155,7 +154,7 @@ def _from_spec(spec: importlib.machinery.ModuleSpec, argv0: str) -> _Program:
 def _search_first(folder: str, *, asked: bool = False) -> None:
     """Put the program's folder where Python put the folder of this command.
 
-    If Python was told not to add one, it still adds a folder or zip file that it runs.
+    Without such a folder, Python still adds a folder or zip file that it runs.
     """
     if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
         sys.path[0] = folder
@@ -184,7 +183,7 @@ def _execute(program: _Program, arguments: list[str]) -> None:
 def _raise_from(code: CodeType | None, error: BaseException) -> NoReturn:
     """Let `error` end the process, shown without the frames above `code` (all of them if it never ran).
 
-    Raising it again adds mray's frames once more, so the exception hook that is installed by then removes them.
+    Raising it again adds mray's frames, so the exception hook that is installed by then removes them.
     """
     traceback = error.__traceback__
     while traceback is not None and traceback.tb_frame.f_code is not code:

@@ -1,7 +1,6 @@
-"""``mray serve``: Ray's command ``serve``, with mray as Ray's core.
+"""``mray serve``: Ray's command ``serve``, with mray as Ray's core and its own subcommands and options.
 
-Its own subcommands and options: ``run``, ``deploy``, ``status``, ``config``, ``build``, ``shutdown``. They share a session that ``mray
-start`` has begun; ``run`` begins one of its own otherwise.
+They share a session that ``mray start`` has begun; ``run`` begins one otherwise.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 py-spy, if installed and permitted, reads them from outside, also of a process that is stopped or whose interpreter is held by C code,
 and of the zygote. Otherwise the reading thread of each process answers; a worker whose interpreter is held by C code writes them through
 faulthandler.
-
-A table shows each stack from the user's first frame on, down to mray's first frame, in which it waits.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from mray.util.state.common import WorkerState
 
 SUMMARY = "print the Python stacks of the driver, the workers, the node"
 
-#: Seconds that py-spy may take for one process.
+#: seconds that py-spy may take for one process
 _PATIENCE = 20.0
 
 
@@ -69,7 +67,7 @@ def _stack(given: argparse.Namespace) -> int:
 
 
 def processes_of(view: SessionView) -> list[dict[str, Any]]:
-    """Every process of the session: role, pid, its actor, and the waits of its threads."""
+    """Role, pid, actor, and the waits of the threads of each process."""
     columns = ("pid", "worker_id", "occupant", "actor_id", "name", "waits_for", "waits_in_graphs")
     living = [row for row in view.records(WorkerState) if row.is_alive and row.pid]
     rows = [{"role": row.worker_type.lower(), **{column: row[column] for column in columns}} for row in living]
@@ -82,7 +80,6 @@ def _is_actor(row: dict[str, Any], word: str) -> bool:
 
 
 def find_py_spy() -> str | None:
-    """The path of py-spy, if installed."""
     beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
     return shutil.which("py-spy") or (beside if os.access(beside, os.X_OK) else None)
 
@@ -131,12 +128,12 @@ def _spy(program: str, pid: int, variables: bool) -> tuple[str, str]:
 _FRAME = re.compile(r'^(?=  File ")', re.MULTILINE)
 _FILE = re.compile(r'  File "([^"]*)"')
 _SPIED = re.compile(r"^    \S.* \((.*?)(?::\d+)?\)$")
-#: The code that starts a node, from which workers are forked.
+#: the code that starts a node, from which workers are forked
 _START = "<string>"
 
 
 def of_user(row: dict[str, Any]) -> dict[str, Any]:
-    """The stacks of a process from the user's first frame on; threads without one are counted."""
+    """The stacks from the user's first frame on, down to mray's first frame; threads without one are counted."""
     shown, hidden = [], 0
     for name, text in row["stacks"]:
         if row["through"] == "py-spy":
@@ -158,7 +155,7 @@ def of_user(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_user(text: str, role: str) -> str:
-    """One stack as Python prints it; "" when no frame is the user's."""
+    """A stack as Python prints it; "" when no frame is the user's."""
     head, *frames = _FRAME.split(text)
     files = [found.group(1) if (found := _FILE.match(frame)) else "" for frame in frames]
     first, end = span_of_user(_kinds(files, role))
@@ -168,7 +165,7 @@ def _of_user(text: str, role: str) -> str:
 
 
 def _of_user_spied(text: str, role: str) -> tuple[str, int]:
-    """All stacks of a process as py-spy prints them, and the number without a frame of the user. Lines that are no frames stay."""
+    """Stacks as py-spy prints them, and the number without a frame of the user. Lines that are no frames stay."""
     made, hidden = [], 0
     head, *threads = re.split(r"^(?=Thread )", text, flags=re.MULTILINE)
     for thread in threads:

@@ -1,7 +1,6 @@
-"""``mray start``: a session that outlives this command, and any driver.
+"""``mray start``: a session that outlives this command, and any driver. One for each user and temporary directory.
 
 It runs in the background, in its own kernel session, without a terminal; the node's output is in the session's ``logs/node.log``.
-Drivers join it with ``init(address="auto")``. One for each user and temporary directory.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from mray.exceptions import RaySystemError
 
 SUMMARY = "start a session in the background that drivers join with init(address='auto')"
 
-#: Options of `ray start` without a meaning on one host: whether they take a value.
+#: options without a meaning on one host: whether they take a value
 _MEANINGLESS = {
     "--head": False,
     "--disable-usage-stats": False,
@@ -57,7 +56,7 @@ _MEANINGLESS = {
     "--system-reserved-memory": True,
     "--proxy-server-url": True,
 }
-#: Options of `ray start` that are refused, and why.
+#: refused options, and why
 _REFUSED = {
     "--address": "mray runs on one machine, which is one node; a program joins its session by init(address=...)",
     "--labels-file": "the labels of the node are given as --labels key=value,key=value",
@@ -168,7 +167,7 @@ class _Signals:
 
 
 def _stay(address: Address, asked: _Signals) -> int:
-    """Wait until the session ends; returns 0 when it was asked to."""
+    """Returns 0 when the session was asked to end."""
     pidfd = os.pidfd_open(address.node_pid)
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)

@@ -46,7 +46,6 @@ def _status(given: argparse.Namespace) -> int:
 
 
 def status_of(view: SessionView) -> dict[str, Any]:
-    """One session, as data."""
     node = view.node
     (record,) = view.records(NodeState)
     return {
@@ -102,7 +101,7 @@ def _in_words(status: dict[str, Any]) -> str:
 
 
 def _wish(demand: dict[str, Any]) -> str:
-    """``f() for CPU 1``: an actor or a task, and the resources that it waits for."""
+    """``f() for CPU 1``."""
     kind, _space, name = demand["label"].partition(" ")
     resources = ", ".join(f"{key} {amount:g}" for key, amount in demand["resources"].items())
     return f"{f'{name}()' if kind == 'task' else demand['label']} for {resources or 'a worker'}"

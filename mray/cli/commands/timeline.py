@@ -1,6 +1,6 @@
 """``mray timeline``: what ran when in a session, as a file for https://ui.perfetto.dev, or as a page.
 
-As `mray.timeline`, from outside: the last calls of each worker, and the profiles of compiled graphs in its processes.
+The last calls of each worker, and the profiles of compiled graphs.
 """
 
 from __future__ import annotations

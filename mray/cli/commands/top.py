@@ -1,9 +1,7 @@
 """``mray top``: a live view of a session in the terminal, through the package rich.
 
-Each refresh is one sample (`mray.cli.samples`); rates are differences of two samples. A graph's latency is estimated from its throughput
-and the executions in flight (Little's law). Its bottleneck is the method that computed at most of the samples so far.
-
-The view is lines of text, made for a width and a height. Numbers and states are always whole; names are shortened.
+Rates are differences of two samples. A graph's latency is estimated from its throughput and the executions in flight (Little's law). Its
+bottleneck is the method that computed at most of the samples so far.
 """
 
 from __future__ import annotations
@@ -30,12 +28,12 @@ from mray.util.state.api import look, session_directory
 from mray.util.state.common import WorkerState, readable_bytes
 from mray.util.state.exception import ServerUnavailable
 
-#: Columns without a terminal.
+#: columns without a terminal
 _WIDTH = 160
-#: Rows of processes that are shown however many graphs and waits there are.
+#: rows of processes that are shown however many graphs and waits there are
 _LEAST_ROWS = 3
 
-#: By key: the column that rows are ordered by, its label, and the sort key. Ties are ordered by pid.
+#: key -> the column that rows are ordered by, its label, the sort key. Ties are ordered by pid.
 ORDERS: dict[str, tuple[str, str, Callable[[_Row], Any]]] = {
     "c": ("CPU%", "cpu", lambda row: -row.cpu),
     "m": ("MEMORY", "mem", lambda row: -(row.process.rss_bytes or 0)),
@@ -52,7 +50,7 @@ SUMMARY = "watch a session: actors, CPU, memory, calls, graphs, who waits for wh
 
 
 class _Row(NamedTuple):
-    """A process and its rates since the last sample."""
+    """Rates are per second since the last sample."""
 
     process: WorkerState
     cpu: float
@@ -64,17 +62,17 @@ class Screen:
     """The choices of the user, and statistics of graphs so far."""
 
     order: str = "c"
-    #: Index of the first row of processes that is shown.
+    #: the first row of processes that is shown
     top: int = 0
-    #: Rows that were shown, and that existed, when it was last drawn.
+    #: rows that were shown, and that existed, when it was last drawn
     shown: int = 1
     total: int = 0
-    #: Graph -> method -> samples at which it computed; and all samples at which any did.
+    #: graph -> method -> samples at which it computed; and all samples at which any did
     computing: dict[str, Counter[str]] = field(default_factory=dict)
     looks: Counter[str] = field(default_factory=Counter)
 
     def take_key(self, key: str) -> bool:
-        """Handle a key; returns whether to quit."""
+        """Returns whether to quit."""
         if key in ("q", "Q", "\x1b", "\x04", ""):
             return True
         if key in ORDERS:
@@ -85,14 +83,14 @@ class Screen:
         return False
 
     def note(self, sample: Sample) -> None:
-        """Count the methods that compute in each graph at this sample."""
+        """Count the methods that compute at this sample."""
         for row in sample.graphs:
             if row["computing"]:
                 self.looks[row["graph_id"]] += 1
                 self.computing.setdefault(row["graph_id"], Counter()).update(set(row["computing"]))
 
     def bottleneck(self, graph: str) -> str:
-        """The method that computed at most samples, and at how many; "" if none did."""
+        """The method that computed at most samples, and their share; "" if none did."""
         most = self.computing.get(graph, Counter()).most_common(1)
         return f"{most[0][0]} {most[0][1] / self.looks[graph]:.0%}" if most else ""
 
@@ -171,7 +169,7 @@ def _top(given: argparse.Namespace) -> int:
 
 @contextmanager
 def _keys() -> Iterator[None]:
-    """Read keys unbuffered and without echo. Ctrl-C still interrupts, and SIGTERM also restores the terminal."""
+    """Read keys unbuffered and without echo. Ctrl-C still interrupts, and SIGTERM restores the terminal."""
     before = termios.tcgetattr(sys.stdin)
     terminate = signal.signal(signal.SIGTERM, lambda *_args: sys.exit(143))
     try:
@@ -182,7 +180,7 @@ def _keys() -> Iterator[None]:
         signal.signal(signal.SIGTERM, terminate)
 
 
-#: Keys that send several characters.
+#: keys that send several characters
 _NAMED = {
     b"\x1b[A": "up", b"\x1b[B": "down", b"\x1bOA": "up", b"\x1bOB": "down", b"\x1b[5~": "page up", b"\x1b[6~": "page down",
     b"\x1b[H": "home", b"\x1b[F": "end", b"\x1b[1~": "home", b"\x1b[4~": "end",
@@ -198,7 +196,7 @@ def _key(seconds: float) -> str | None:
 
 
 def named_key(sent: bytes) -> str:
-    """The key that sent these bytes: its name or its character; "?" for one without a meaning."""
+    """The name or the character of a key; "?" for one without a meaning."""
     if sent[:1] == b"\x1b" and len(sent) > 1:
         return next((name for code, name in _NAMED.items() if sent.startswith(code)), "?")
     return sent[:1].decode("latin-1")
@@ -216,7 +214,7 @@ def _text(made: Sequence[tuple[str, str]]) -> Any:
 
 
 def render(now: Sample, before: Sample, screen: Screen, width: int, height: int | None) -> list[tuple[str, str]]:
-    """The view as lines with their styles: the session's resources, processes, graphs, and waits.
+    """The view as lines with their styles.
 
     None for `height`: everything. Otherwise at most this many lines: processes scroll, and the last of the others are left out.
     """
@@ -275,7 +273,6 @@ def headline(now: Sample, width: int = _WIDTH) -> list[str]:
 
 
 def drivers(jobs: list[dict[str, Any]]) -> str:
-    """The owner of the session."""
     pids = [str(job["pid"]) for job in jobs if not job["end"]]
     return f"driver{'s' * (len(pids) > 1)} {', '.join(pids)}" if pids else "no driver"
 
@@ -285,7 +282,7 @@ def _what(process: WorkerState) -> str:
 
 
 def short_bytes(count: float) -> str:
-    """A size in at most five characters: ``66.3M``; units of 1024."""
+    """At most five characters: ``66.3M``; units of 1024."""
     for unit in ("B", "K", "M", "G"):
         if count < 999.5 or unit == "G":
             return f"{count:.0f}{unit}" if unit == "B" or count >= 99.95 else f"{count:.1f}{unit}"
@@ -293,7 +290,7 @@ def short_bytes(count: float) -> str:
     raise AssertionError
 
 
-#: Widths that leave room for a column of names and one of running calls.
+#: widths that leave room for a column of names and one of running calls
 _WIDE = 110
 
 
@@ -338,7 +335,6 @@ GRAPH_COLUMNS = (
 
 
 def graph_rows(now: Sample, before: Sample, elapsed: float, screen: Screen) -> Iterator[list[str]]:
-    """One row for each compiled graph."""
     earlier = {row["graph_id"]: row for row in before.graphs}
     for row in now.graphs:
         old = earlier.get(row["graph_id"], row)
@@ -358,7 +354,6 @@ def graph_rows(now: Sample, before: Sample, elapsed: float, screen: Screen) -> I
 
 
 def wait_lines(now: Sample) -> Iterator[str]:
-    """The waits between processes, a line for each."""
     for process in now.processes:
         for text in process.waits_for or ():
             yield f"  {_what(process)} (pid {process.pid}) for {text}"
