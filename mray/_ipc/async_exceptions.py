@@ -1,8 +1,7 @@
 """Errors that one thread raises in another: `PyThreadState_SetAsyncExc`, as stopit, func_timeout and time limits of servers call it.
 
-Like a signal handler (`mray._ipc.interrupts`), such an error would cut mray's code at any byte code. So while a session lives, the
-function of `ctypes.pythonapi` calls mray's: the raising thread waits until the other one may be cut, usually micro- or milliseconds, and
-raises then.
+Such an error would cut mray's code at any byte code. So while a session lives, the function of `ctypes.pythonapi` calls mray's: the
+raising thread waits until the other one may be cut, and raises then.
 
     the thread that raises                     the other thread
     ----------------------                     ----------------
@@ -20,8 +19,8 @@ attribute or an item is read. So a step that must be atomic reads attributes, wh
 garbage
 collector would run finalizers in between (`mray._common.uncollected`).
 
-Rejected: a lock or a flag around what must not be cut (two calls in each function, and a forgotten one is cut); a trace function that
-raises in the waiting thread (a thread cannot have another one traced before Python 3.12).
+Rejected: a lock or a flag around what must not be cut (two calls in each function); a trace function that raises in the waiting thread
+(impossible before Python 3.12).
 """
 
 from __future__ import annotations
@@ -44,28 +43,28 @@ from mray._common.record import Record
 from mray._common.uncollected import uncollected
 
 _NAME = "PyThreadState_SetAsyncExc"
-#: The first and the longest pause of the raising thread between two polls, in seconds.
+#: Of the raising thread between two polls, in seconds.
 _FIRST_PAUSE, _LONGEST_PAUSE = 20e-6, 500e-6
-#: Polls after which the thread switch interval is shortened: the raising thread runs only when the other one releases the GIL.
+#: Polls before the thread switch interval is shortened: the raising thread runs only when the other releases the GIL.
 _LOOKS_BEFORE_HASTE = 3
 _HASTE = 10e-6
-#: Modules whose functions are outermost only in threads that mray itself has started.
+#: Their functions are outermost only in threads that mray has started.
 _THREADS = ("mray._backends", "mray._common", "mray._device", "mray._gpu", "mray._ipc", "mray._runtime", "mray.proxy._")
 
 
 class Guarded(Record):
-    """The part of one session."""
+    """One session's part."""
 
-    #: Whether the thread with this ident owns a lock of mray.
+    #: Whether this thread owns a lock of mray.
     owns_lock: Callable[[int], bool]
     #: Wakes threads that sleep in mray's code.
     wake: Callable[[], None]
-    #: Seconds an error waits for mray's code to return; afterwards it is raised wherever the thread is.
+    #: Seconds an error waits for mray's code to return.
     patience: float
 
 
 class _Threads:
-    """The innermost frames of all threads by ident, as `frames`: see Note [no call in between]."""
+    """Innermost frames by ident. See Note [no call in between]."""
 
     frames: Any = property(methodcaller("_current_frames"))
 
@@ -74,7 +73,7 @@ class _Threads:
 
 
 class _Raised:
-    """The C function, called with these arguments when `count` is read: see Note [no call in between]."""
+    """Calls the C function when `count` is read. See Note [no call in between]."""
 
     count: Any = property(methodcaller("_call"))
 
@@ -83,7 +82,7 @@ class _Raised:
 
 
 class _Seen:
-    """A frame of another thread, with its caller at that time."""
+    """A frame of another thread, with its caller then."""
 
     __slots__ = ("f_back", "f_code", "f_globals", "frame")
 
@@ -113,9 +112,9 @@ def _replacement() -> Any:
 
 
 def _raise_in_thread(thread: int, kind: int | None) -> Any:
-    """Wait, then raise an error (the address of its class) in the thread with this ident; returns the number of threads concerned.
+    """Wait, then raise the class at address `kind`; returns the number of threads concerned.
 
-    Called by ctypes, which drops errors: one that is raised in this thread meanwhile is raised again.
+    Called by ctypes, which drops errors: one raised in this thread meanwhile is raised again.
     """
     try:
         raised = _when_open(thread, kind)
@@ -152,7 +151,7 @@ def _when_open(thread: int, kind: int | None) -> int | _Raised:
 
 
 def _raise_if_open(thread: int, kind: int, guarded: Guarded) -> int | None:
-    """Raise it if the thread may be cut now, and return the number of threads; None if it may not, -1 if the thread has ended."""
+    """Raise it if the thread may be cut now, and return the number of threads; None if it may not, -1 if it has ended."""
     frame = sys._current_frames().get(thread)
     if frame is None:
         return -1
@@ -178,9 +177,8 @@ def _raise_if_open(thread: int, kind: int, guarded: Guarded) -> int | None:
 
 
 def _seen(innermost: FrameType) -> Any:
-    """A snapshot of the frames of another thread. None if they cannot be read, since it has just left a generator or coroutine.
-
-    While the thread runs on, such a frame has no caller, and perhaps another one later.
+    """A snapshot of another thread's frames; None if it has just left a generator or coroutine: such a frame has no caller, and perhaps
+    another one later.
     """
     frames = [innermost]
     while (outside := frames[-1].f_back) is not None:
@@ -218,14 +216,14 @@ def _is_mrays_own(innermost: _Seen) -> bool:
 
 
 def guard_threads(guarded: Guarded) -> None:
-    """Delay errors that threads raise in others while those run mray's code. Any thread."""
+    """Any thread."""
     _guarded.append(guarded)
     with contextlib.suppress(MemoryError, TypeError):  # where no code may be generated; or a test has replaced the function
         _call_instead(_replacement())
 
 
 def release_threads(guarded: Guarded) -> None:
-    """Undo `guard_threads`. Any thread. Idempotent."""
+    """Any thread. Idempotent."""
     if guarded in _guarded:
         _guarded.remove(guarded)
         if not _guarded:
@@ -234,6 +232,6 @@ def release_threads(guarded: Guarded) -> None:
 
 
 def _call_instead(function: Any) -> None:
-    """Make ctypes' function object call this function; its users' references and their argument types stay valid."""
+    """Replace the address in ctypes' function object; references to it and its argument types stay valid."""
     place = ctypes.c_void_p.from_address(ctypes.addressof(getattr(ctypes.pythonapi, _NAME)))
     place.value = ctypes.cast(function, ctypes.c_void_p).value

@@ -1,8 +1,7 @@
 """Descriptors of mray that the program has closed, for instance by `os.closerange`, or a library that daemonizes.
 
-Any process of a session, any thread. No message arrives then, and only calls on the descriptor fail. So a caller whose call has failed
-asks here, and the sleeping main thread of a driver checks now and then. The numbers may be reused: they are neither used nor closed
-again.
+Any thread. Only calls on such a descriptor fail, so their callers ask here, and the sleeping main thread of a driver checks now and
+then. The numbers may be reused: they are neither used nor closed again.
 """
 
 from __future__ import annotations
@@ -13,21 +12,19 @@ from collections.abc import Callable, Collection
 from mray._common.kept import os
 from mray.exceptions import RaySystemError
 
-#: Error numbers of a descriptor that is closed or reused.
+#: Of a descriptor that is closed or reused.
 _NOT_OURS = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)
 
 
 class ClosedDescriptors:
-    """Whether the program has closed descriptors of mray in this process."""
-
     def __init__(self) -> None:
-        #: The error of every later call.
+        #: Raised by every later call.
         self.error: Exception | None = None
-        #: Called once, to end everything that waits.
+        #: Called once, to end what waits.
         self.tell: Callable[[Exception], None] = lambda _error: None
 
     def found(self, error: OSError) -> Exception:
-        """The exception to raise for a failed call. If the program has closed the descriptor, everything that waits is ended first."""
+        """The exception to raise for a failed call. If the program has closed the descriptor, what waits is ended first."""
         if self.error is None and is_closed(error):
             self.error = RaySystemError(
                 f"this program (process {os.getpid()}) has closed file descriptors that mray needs, by os.close, os.closerange or a "
@@ -37,7 +34,7 @@ class ClosedDescriptors:
         return self.error or error
 
     def look(self, fds: Collection[int]) -> None:
-        """Call `found` if one of these is closed. Other threads remove from `fds` what they are about to close."""
+        """Call `found` if one is closed. Other threads remove from `fds` what they are about to close."""
         for fd in tuple(fds):
             try:
                 os.fstat(fd)
@@ -47,7 +44,7 @@ class ClosedDescriptors:
                     return
 
     def ring(self, fd: int) -> bool:
-        """Write to an eventfd of mray. False if it is none any more, which is not reported, since this may be a finalizer."""
+        """Write to an eventfd of mray. False if it is none any more, unreported, since this may be a finalizer."""
         if self.error is None:
             try:
                 os.eventfd_write(fd, 1)
@@ -57,5 +54,4 @@ class ClosedDescriptors:
 
 
 def is_closed(error: OSError) -> bool:
-    """Whether an error is that of a descriptor closed by other code."""
     return error.errno in _NOT_OURS

@@ -3,13 +3,12 @@
 The reactor's reading thread reads; any thread writes. A frame is a little-endian u32 length and the ``marshal`` of the message tuple:
 builtin values only, so decoding one runs no user code.
 
-`post` queues and `flush` sends, so that many small messages share a system call. A slow reader never blocks the writer's thread: bytes
-that the kernel does not accept stay queued until the socket is writable. Two processes that are both awake may have a ring pair beside
-the socket (`mray._ipc.ring_pair`), through which small messages need no system call; the path is chosen when a message is flushed.
+`post` queues and `flush` sends. A slow reader never blocks the writer's thread: bytes stay queued until the socket is writable. Small
+messages may take a ring pair instead (`mray._ipc.ring_pair`).
 
 The peer's user id is checked before a byte is read. A connection that ends, by a hang-up or an invalid frame, calls `on_hangup` exactly
 once, in the reading thread. An invalid frame is reported to the peer (PROTOCOL_ERROR), and so is an exception of this process while it
-handles a message (FAULT, see `mray._ipc.faults`); `refused` then says at both ends why no further answer comes.
+handles a message (FAULT); `refused` says why at both ends.
 
 Note [dispatch and the collector]
 ---------------------------------
@@ -46,25 +45,23 @@ from mray._ipc.watching import Watching
 from mray.exceptions import ObjectStoreFullError
 
 Message = tuple[Any, ...]
-#: Called with the connection, of the class that the callback was registered for.
 MessageCallback = Callable[[Any, Message], None]
 HangupCallback = Callable[[Any], None]
 
 _HEADER = struct.Struct("<I")
 _CREDENTIALS = struct.Struct("3i")
 
-#: The kernel's limit for the path of a unix socket, in bytes.
+#: Bytes of a unix socket's path.
 _LONGEST_NAME = 107
-#: Unsent bytes above which `post` flushes by itself.
+#: Unsent bytes above which `post` flushes.
 FLUSH_BYTES = 32 * 1024
-#: About the most bytes offered to the kernel in one call, so that a partial send does not copy a long queue again.
+#: Bytes offered to the kernel at a time, so that a partial send does not copy a long queue again.
 _SEND_BYTES = 256 * 1024
-#: Seconds to wait for the message that says why a connection ends; a peer that does not read sees the hang-up only.
+#: Seconds for the message that says why a connection ends; a peer that does not read sees the hang-up only.
 _LAST_WORD = 1.0
 
 
 def encode(message: Message) -> bytes:
-    """Return the frame of a message."""
     body = marshal.dumps(message)
     return _HEADER.pack(len(body)) + body
 
@@ -73,23 +70,23 @@ _NUDGE = encode((NUDGE,))
 
 
 class ProtocolViolationError(ValueError):
-    """A peer's message is invalid, as the text says; raised by an owner, it ends the connection."""
+    """A peer's message is invalid; raised by an owner, it ends the connection."""
 
 
 class PeerState:
-    """State that other parts of this process store about the peer."""
+    """State of other parts of this process about the peer."""
 
     __slots__ = ("expected", "freed", "functions", "lease", "opens_nothing")
 
     def __init__(self) -> None:
-        #: Set by the node's `Introducer`: the worker that the connection is intended for; "" for any process.
+        #: Set by the node: the intended worker; "" for any process.
         self.expected = ""
-        #: Set by a caller's `TaskPool`: its lease of the worker and its pool; the ids of functions that the worker has.
+        #: Set by a caller's `TaskPool`: its lease and pool; the ids of functions that the worker has.
         self.lease: tuple[Any, Any] | None = None
         self.functions: set[bytes] = set()
-        #: Set by an owner's `OwnSegments`: names of segments that the producer was asked to free, the latest last.
+        #: Set by `OwnSegments`: segments that the producer was asked to free, the latest last.
         self.freed: dict[str, None] = {}
-        #: Set by the `TensorStore` that fetches tensors: the peer's device memory could not be opened.
+        #: Set by `TensorStore`: the peer's device memory could not be opened.
         self.opens_nothing = False
 
 
@@ -116,21 +113,21 @@ class Connection(ABC):
         self.process = ""
         self.role = ""
         self.pid = 0
-        #: Unanswered calls by task id, in the order sent.
+        #: Unanswered calls by task id, in order.
         self.calls: dict[bytes, Any] = {}
-        #: Calls that were waited for one by one, counted by the owner; negative while it does not count.
+        #: Set by the owner: calls that were waited for one by one; negative while not counted.
         self.alone = 0
         self.peer = PeerState()
         self.on_message = on_message
         self.on_hangup = on_hangup
-        #: Why one endpoint stopped listening to the other, or "".
+        #: Why one endpoint stopped listening, or "".
         self.refused = ""
-        #: The error of this process, if that is the reason.
+        #: This process's error, if that is the reason.
         self.cause: Exception | None = None
 
     @abstractmethod
     def post(self, message: Message) -> int:
-        """Queue a message until the next `flush`, or until much is queued. Returns the number of queued bytes."""
+        """Queue a message until `flush`, or until much is queued. Returns the number of queued bytes."""
 
     @abstractmethod
     def send(self, message: Message) -> None:
@@ -162,7 +159,7 @@ class Connection(ABC):
         """Close without a report. Idempotent."""
 
     def hang_up(self) -> None:
-        """Close and report it through `on_hangup`; called when the peer has disconnected."""
+        """Close and call `on_hangup`; called when the peer has disconnected."""
         if self.closed:
             return
         self.close()
@@ -203,8 +200,6 @@ class Connection(ABC):
 
 
 class SocketConnection(Connection):
-    """A connection over a unix stream socket."""
-
     __slots__ = (
         "_inward",
         "_lock",
@@ -231,22 +226,21 @@ class SocketConnection(Connection):
         self.fd = sock.fileno()
         self._reactor = reactor
         self._lock = QuietLock()
-        #: Frames not yet given to the kernel. Invariant: only accessed under `_lock`.
+        #: Frames not yet given to the kernel. Under `_lock`.
         self._out: deque[bytes | memoryview] = deque()
         self._out_bytes = 0
         self._want_write = False
-        #: Bytes sent by the socket, and bytes received by it and dispatched, since the ring pair was opened.
+        #: Bytes sent by the socket, and received by it and dispatched, since the ring pair was opened.
         self._sent = self._read = 0
-        #: The ring pair while this endpoint writes into it; while the peer may write into it; and one offered but not yet taken.
+        #: While this endpoint writes into it; while the peer may; offered and not yet taken.
         self._ring: RingPair | None = None
         self._inward: RingPair | None = None
         self._offered: RingPair | None = None
-        #: The beginning of an incomplete frame.
         self._partial = bytearray()
         self.reads = 0
-        #: Whether the owner does not know the peer yet (see `mray._ipc.frames`).
+        #: The peer is not known yet (see `mray._ipc.frames`).
         self.is_unknown = False
-        #: Whether every frame is validated before it is decoded, also of known peers.
+        #: Every frame is validated, also of known peers.
         self.checks_frames = False
 
     # ------------------------------------------------------------------------------------ writing
@@ -283,9 +277,7 @@ class SocketConnection(Connection):
                 self._send_out()
 
     def send_with(self, message: Message, descriptors: list[int]) -> None:
-        """Send the first message of this endpoint together with descriptors. OSError when the peer has disconnected or cannot receive
-        any.
-        """
+        """Send this endpoint's first message with descriptors. Raises OSError."""
         frame = encode(message)
         with self._lock:
             assert not self._out, "descriptors go with the first byte of what the peer reads next"
@@ -317,7 +309,7 @@ class SocketConnection(Connection):
             self._send_out()
 
     def _put(self, ring: RingPair, form: int, body: bytes | memoryview) -> None:
-        """Publish `body`, which replaces what is queued, as an entry of the ring; the ring has room."""
+        """Publish `body`, which replaces what is queued; the ring has room."""
         self._out.clear()
         self._out_bytes = 0
         if not ring.put(form, body):
@@ -335,7 +327,7 @@ class SocketConnection(Connection):
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except OSError as error:
-                # Broken pipe or reset: the reading side reports the hang-up, after what had arrived before.
+                # The reading side reports the hang-up, after what had arrived before.
                 sent = len(chunk)
                 if is_closed(error) and not self.closed:  # (another thread may just have closed it)
                     self._reactor.defer(partial(self._torn, error))
@@ -364,7 +356,7 @@ class SocketConnection(Connection):
         return b"".join(frames)
 
     def writable(self) -> None:
-        """Flush: the socket accepts bytes again. Called by the reactor."""
+        """Flush. Called by the reactor."""
         with self._lock:
             self._want_write = False
             self._flush_locked()
@@ -373,15 +365,13 @@ class SocketConnection(Connection):
 
     # ------------------------------------------------------------------------------------ opening and closing a ring pair
     def offer_ring(self, name: str, table: SessionTable, row: int) -> bool:
-        """Offer the peer a ring pair in a page named `name`, from this process's `row`. False if it cannot be created or another is in
-        use.
-        """
+        """Offer a ring pair in a page named `name`, from this process's `row`. False if it cannot be created or another is in use."""
         try:
             ring = RingPair.offer(name, table)
         except (OSError, ObjectStoreFullError):
             return False
         with self._lock:
-            # A ring pair that the peer offered meanwhile is in use, and bytes are counted from its opening.
+            # A ring pair that the peer offered meanwhile is in use.
             if self.closed or self._want_write or self._inward is not None:
                 ring.close()
                 return False
@@ -391,7 +381,7 @@ class SocketConnection(Connection):
         return True
 
     def take_ring(self, name: str, table: SessionTable, row: int, of_peer: int) -> bool:
-        """Take the ring pair that the peer (row `of_peer`) offered, and answer it. False if it cannot be used. Reading thread only.
+        """Answer the offer of the peer (row `of_peer`). False if it cannot be used. Reading thread only.
 
         If both endpoints have offered one, the one of the lower row is taken.
         """
@@ -411,9 +401,7 @@ class SocketConnection(Connection):
         return ring is not None
 
     def ring_taken(self, taken: bool, of_peer: int) -> bool:
-        """Use the ring pair that this endpoint offered, or release it if the peer (row `of_peer`) did not take it (False). Reading thread
-        only.
-        """
+        """Use the ring pair that this endpoint offered, or release it if the peer did not take it (False). Reading thread only."""
         with self._lock:
             ring, self._offered = self._offered, None
             if ring is None or not taken:
@@ -434,7 +422,7 @@ class SocketConnection(Connection):
                 self._last_by_socket((RETIRE_RING,))
 
     def ring_retired(self) -> None:
-        """Release the ring pair, which is read to its end and into which the peer no longer writes. Reading thread only."""
+        """Release the ring pair, which is read to its end. Reading thread only."""
         self.retire_ring()
         with self._lock:
             ring, self._inward = self._inward, None
@@ -443,7 +431,6 @@ class SocketConnection(Connection):
         self.alone = 0
 
     def ring_is_idle(self) -> bool:
-        """Whether no message took the ring pair since the previous call."""
         ring = self._ring
         return ring is not None and not ring.was_used()
 
@@ -455,7 +442,7 @@ class SocketConnection(Connection):
 
     # ------------------------------------------------------------------------------------ reading
     def read_ring(self) -> bool:
-        """Dispatch the entries of the ring; returns whether there were any. Called by the reactor, in the reading thread."""
+        """Dispatch the ring's entries; returns whether there were any. Reading thread."""
         ring = self._inward
         if ring is None or not ring.has_more():
             return False
@@ -473,7 +460,7 @@ class SocketConnection(Connection):
                     if form > SEVERAL:
                         raise DamagedError(f"an entry of a connection's ring has form {form}")
                     messages = [read(frame) for frame in _frames(body)] if form else (read(body),)
-                except Exception as error:  # of any type: marshal is not made for invalid input
+                except Exception as error:  # marshal raises any type
                     self.refuse(repr(error))
                     break
                 for message in messages:
@@ -498,7 +485,7 @@ class SocketConnection(Connection):
         return ring is not None and ring.has_more()
 
     def readable(self, buffer: memoryview) -> None:
-        """Read what has arrived and dispatch every complete message. Called by the reactor, in the reading thread."""
+        """Read what has arrived and dispatch complete messages. Reading thread."""
         collects = isenabled()  # See Note [dispatch and the collector]: all connections share `buffer`.
         if collects:
             disable()
@@ -536,7 +523,7 @@ class SocketConnection(Connection):
                 return
 
     def _take(self, buffer: memoryview, count: int) -> int:
-        """Dispatch the complete frames in the first `count` bytes; returns their total size."""
+        """Dispatch complete frames; returns their total size."""
         on_message = self.on_message
         messages: list[tuple[Message, int]] = []
         start = 0
@@ -549,7 +536,7 @@ class SocketConnection(Connection):
                 count = start
                 break
         while start + 4 < count:
-            if buffer[start + 4] not in MESSAGE_STARTS:  # (a stream out of step may announce a frame of gigabytes)
+            if buffer[start + 4] not in MESSAGE_STARTS:  # (a damaged stream may announce gigabytes)
                 broken = self._refuse("that is no message")
                 break
             end = start + 4 + _HEADER.unpack_from(buffer, start)[0]
@@ -558,14 +545,14 @@ class SocketConnection(Connection):
             try:
                 frame = buffer[start + 4 : end]
                 messages.append((decode_message(bytes(frame)) if self.checks_frames else marshal.loads(frame), end - start))
-            except Exception as error:  # of any type: marshal is not made for invalid input
+            except Exception as error:  # marshal raises any type
                 broken = self._refuse(repr(error))
                 break
             start = end
         buffer.release() if buffer.obj is self._partial else None
         looked_into = None
         for message, size in messages:
-            # Entries of the ring were published before any of these frames was sent; also those of a ring that an earlier frame has opened.
+            # Entries of the ring were published before these frames were sent; also those of a ring that an earlier frame has opened.
             if self._inward is not looked_into:
                 looked_into = self._inward
                 self.read_ring()
@@ -575,7 +562,7 @@ class SocketConnection(Connection):
             try:
                 on_message(self, message)
             except Exception as error:
-                # The peer sent the messages behind this one assuming that it took effect.
+                # The peer sent the later messages assuming that it took effect.
                 broken = self.give_up(message, error)
                 break
         if self._inward is not None:
@@ -585,7 +572,7 @@ class SocketConnection(Connection):
         return start
 
     def _meet(self, buffer: memoryview) -> int:
-        """Dispatch one message of an unknown peer. Returns its size; 0 if it is incomplete, -1 if it is invalid or its handler failed."""
+        """Dispatch one message. Returns its size; 0 if it is incomplete, -1 if it is invalid or its handler failed."""
         with buffer:
             if len(buffer) < 4:
                 return 0
@@ -629,7 +616,7 @@ class SocketConnection(Connection):
                 self._ring = self._inward = self._offered = None
 
     def abandon(self) -> None:
-        """In a forked child: close the descriptor without a message to the peer."""
+        """In a forked child: close without a message to the peer."""
         self.closed = True
         self.socket.close()
 
@@ -657,7 +644,7 @@ class SocketConnection(Connection):
 
 
 def _frames(body: bytes) -> Iterator[bytes]:
-    """Split an entry into the bodies of its frames. DamagedError if the last one is incomplete."""
+    """The bodies of an entry's frames. Raises DamagedError if the last one is incomplete."""
     start = 0
     while start < len(body):
         end = start + _HEADER.size + _HEADER.unpack_from(body, start)[0]
@@ -668,10 +655,7 @@ def _frames(body: bytes) -> Iterator[bytes]:
 
 
 def receive_fds(sock: socket.socket, size: int, most: int, flags: int = 0) -> tuple[bytes, list[int], bool]:
-    """Read a socket once: the data, the descriptors sent with it (close-on-exec), and whether some did not fit.
-
-    (`socket.recv_fds` passes no flags on.)
-    """
+    """The data, its descriptors (close-on-exec), and whether some did not fit. (`socket.recv_fds` passes no flags on.)"""
     fds = array.array("i")
     data, said, told, _address = sock.recvmsg(size, socket.CMSG_LEN(most * fds.itemsize), flags | socket.MSG_CMSG_CLOEXEC)
     for level, kind, part in said:
@@ -686,7 +670,7 @@ def peer_is_ours(sock: socket.socket) -> bool:
 
 
 def peer_pid(sock: socket.socket) -> int:
-    """The pid of the process that connected this socket, from the kernel."""
+    """From the kernel."""
     return _credentials(sock)[0]
 
 
@@ -697,7 +681,7 @@ def _credentials(sock: socket.socket) -> tuple[int, int, int]:
 
 @contextlib.contextmanager
 def socket_name(path: str) -> Iterator[str]:
-    """`path` as the name of a socket: if it is longer than 107 bytes, by way of its opened directory. Any thread."""
+    """`path` as a socket's name; if it is too long, by way of its opened directory. Any thread."""
     if len(os.fsencode(path)) <= _LONGEST_NAME:
         yield path
         return
@@ -710,9 +694,8 @@ def socket_name(path: str) -> Iterator[str]:
 
 
 def connect(path: str) -> socket.socket:
-    """Connect a stream socket to the listener at `path`.
-
-    ConnectionRefusedError or FileNotFoundError if no process listens there, PermissionError if it is another user's or access is denied.
+    """ConnectionRefusedError or FileNotFoundError if no process listens there, PermissionError if it is another user's or access is
+    denied.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

@@ -1,12 +1,8 @@
 """Large copies, and other work that releases the interpreter's lock, on several threads while cores are free.
 
-One core does not saturate the memory of a machine. So the thread that needs a copy takes pieces from its front and helper threads take
-pieces from its end.
-
-Earlier copies decide whether helpers are worth it: without a free core they take next to nothing; beside busy threads of the process,
-the caller gets the interpreter's lock back late after a piece. Then one thread makes the following copies.
-
-Any thread. Helpers start with such work and end with the session, or after `IDLE` without work.
+One core does not saturate a machine's memory, so the thread that needs a copy takes pieces from its front and helpers take pieces from
+its end. Earlier copies decide whether helpers are worth it: without a free core they take little; beside busy threads the caller gets
+the interpreter's lock back late. Helpers start with such work and end with the session, or after `IDLE` without work.
 """
 
 from __future__ import annotations
@@ -24,29 +20,27 @@ from mray._common.kept import os
 from mray._ipc.mapped import address_of
 from mray._ipc.table import usable_cores
 
-#: The least size of a copy that helpers take part in, and the size of a piece, in bytes.
+#: Least bytes of a copy with helpers; bytes of a piece.
 LEAST = 12 << 20
 PIECE = 256 << 10
-#: Helpers of a process, at most: three threads saturate most machines.
+#: Three threads saturate most machines.
 MOST_HELPERS = 2
-#: Seconds from which on a piece counts as delayed by the interpreter's lock.
+#: Seconds after which a piece counts as delayed by the interpreter's lock.
 LATE = 2e-3
-#: The least share of a copy that makes helpers worthwhile; copies without them after one in which they were not.
+#: The least share of a copy that makes helpers worthwhile; copies alone after one below it.
 WORTH = 1 / 8
 COPIES_ALONE = 32
-#: Seconds without work after which a helper ends.
+#: Seconds.
 IDLE = 1.0
 
 
 class _Work(ABC):
-    """Pieces of work in any order: the thread that needs it takes them from the front, helpers from the end."""
+    """The thread that needs the work takes pieces from the front, helpers from the end."""
 
     __slots__ = ("error", "left")
 
     def __init__(self, pieces: Iterable[Any]) -> None:
-        #: Pieces not taken yet.
         self.left = deque(pieces)
-        #: The error of a helper.
         self.error: BaseException | None = None
 
     @abstractmethod
@@ -58,7 +52,6 @@ class _Work(ABC):
         """Do one piece, in a helper."""
 
     def help(self) -> None:
-        """Do pieces until none is left, in a helper."""
         try:
             while True:
                 try:
@@ -71,7 +64,7 @@ class _Work(ABC):
             self.left.clear()
 
     def share(self, helpers: Sequence[_Helper]) -> None:
-        """Do all of it together with these helpers, and release them. Raises the error of a piece; others are skipped then."""
+        """Do all of it with these helpers, and release them. Raises the error of a piece; the rest is skipped."""
         try:
             for helper in helpers:
                 helper.call(self)
@@ -85,8 +78,6 @@ class _Work(ABC):
 
 
 class _Calls(_Work):
-    """Functions to call."""
-
     __slots__ = ()
 
     def make(self) -> None:
@@ -102,7 +93,7 @@ class _Calls(_Work):
 
 
 class _Copy(_Work):
-    """A copy. It has addresses only: a late helper keeps no memory alive."""
+    """Has addresses only: a late helper keeps no memory alive."""
 
     __slots__ = ("_size", "_source", "_target", "helped", "was_late")
 
@@ -111,7 +102,7 @@ class _Copy(_Work):
         self._target = target
         self._source = source
         self._size = size
-        #: Bytes that helpers have copied; whether other threads of the process have delayed this one.
+        #: Bytes copied by helpers; whether other threads have delayed this one.
         self.helped = 0
         self.was_late = False
 
@@ -139,35 +130,32 @@ class _Copy(_Work):
     def help_with(self, piece: int) -> None:
         end = min(piece + PIECE, self._size)
         self._copy(piece, end)
-        self.helped += end - piece  # (a race of two helpers may lose a count)
+        self.helped += end - piece  # (two helpers may lose a count)
 
 
 class _Helper:
-    """A thread that takes part in one piece of work after the other."""
-
     def __init__(self) -> None:
-        #: Held for the thread whose work it takes part in, and by the helper while it takes pieces.
+        #: Held for the thread that is helped, and by the helper while it takes pieces.
         self.engaged = threading.Lock()
         self._at_work = threading.Lock()
         self._called = threading.Lock()
         self._called.acquire()
-        #: The work of the last call; None once no thread waits for it.
+        #: None once no thread waits for it.
         self._work: _Work | None = None
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name="mray-copier", daemon=True)
         self._thread.start()
 
     def call(self, work: _Work) -> None:
-        """Let it take pieces as soon as a core is free."""
         self._work = work
         self._wake()
 
     def _wake(self) -> None:
-        with contextlib.suppress(RuntimeError):  # it was woken, and has not looked yet
+        with contextlib.suppress(RuntimeError):  # woken, and has not polled yet
             self._called.release()
 
     def dismiss(self) -> None:
-        """Release it after its current piece. An interrupt of the wait is raised then."""
+        """Release it after its current piece. Raises an interrupt of the wait afterwards."""
         interruption: BaseException | None = None
         while True:
             try:
@@ -182,11 +170,9 @@ class _Helper:
             raise interruption
 
     def lives(self) -> bool:
-        """Whether it has not ended by itself."""
         return self._thread.is_alive()
 
     def end(self) -> None:
-        """End it after its current piece."""
         self._is_over = True
         self._wake()
         self._thread.join()
@@ -195,7 +181,7 @@ class _Helper:
         while True:
             if not self._called.acquire(timeout=IDLE):
                 if self.engaged.acquire(False):
-                    return  # no other thread engages or calls it any more
+                    return  # no thread engages it any more
                 continue
             if self._is_over:
                 return
@@ -207,16 +193,14 @@ class _Helper:
 
 
 class _Helpers:
-    """The helpers of this process."""
-
     def __init__(self) -> None:
         self._starting = threading.Lock()
         self._all: list[_Helper] = []
-        #: Copies to be made without helpers. (Concurrent threads may count one too few.)
+        #: Copies to be made alone. (Concurrent threads may lose a count.)
         self.rest = 0
 
     def engage(self) -> list[_Helper]:
-        """Free helpers, at most one fewer than there are cores."""
+        """Free helpers, fewer than cores."""
         most = min(MOST_HELPERS, usable_cores() - 1)
         with self._starting, contextlib.suppress(RuntimeError):  # no thread can be started
             self._all = [helper for helper in self._all if helper.lives()]
@@ -225,7 +209,6 @@ class _Helpers:
         return [helper for helper in self._all[:most] if helper.engaged.acquire(False)]
 
     def end(self) -> None:
-        """End all helpers; none can be engaged afterwards."""
         for helper in self._all:
             helper.end()
 
@@ -234,7 +217,7 @@ _helpers = _Helpers()
 
 
 def copy_into(target: memoryview, source: Any) -> None:
-    """Copy `source`, contiguous bytes, into `target`, writable bytes of the same length."""
+    """Both are contiguous bytes of the same length."""
     size = target.nbytes
     if size >= LEAST:
         if _helpers.rest:
@@ -249,12 +232,12 @@ def copy_into(target: memoryview, source: Any) -> None:
 
 
 def call_all(functions: Sequence[Callable[[], None]]) -> None:
-    """Call these in any order, some in other threads, for work on large values. Raises the first error."""
+    """Call these in any order, some in other threads. Raises the first error."""
     _Calls(functions).share(_helpers.engage())
 
 
 def end_helpers() -> None:
-    """End the helpers of this process; the next large copy starts others."""
+    """The next large copy starts others."""
     global _helpers
     ended, _helpers = _helpers, _Helpers()
     ended.end()

@@ -1,7 +1,7 @@
-"""Resources of the machine: CPUs, memory, GPUs, and its address. Loads no GPU library and opens no device.
+"""Resources of the machine: CPUs, memory, GPUs, address. Loads no GPU library and opens no device.
 
-Runs in the driver when a session starts. CPUs and memory respect the affinity mask and the limits of the control group (version 1 and
-2); GPUs respect the user's CUDA_VISIBLE_DEVICES.
+CPUs and memory respect the affinity mask and the limits of the control group (version 1 and 2); GPUs respect the user's
+CUDA_VISIBLE_DEVICES.
 """
 
 from __future__ import annotations
@@ -11,40 +11,35 @@ from collections.abc import Mapping
 from mray._common.accelerator_kinds import GpuId
 from mray._common.kept import io, os, socket
 
-#: CUDA's variable for the order of GPUs.
 ORDER = "CUDA_DEVICE_ORDER"
 
 _NVIDIA = "/proc/driver/nvidia/gpus"
 _CGROUP = "/sys/fs/cgroup"
 _MEMBERSHIP = "/proc/self/cgroup"
-#: Limits above this mean "no limit" in version 1.
+#: Above this: "no limit" in version 1.
 _UNLIMITED = 1 << 60
-#: Control group version -> files of its memory limits, the first of which exists in each group with such limits.
+#: By control group version; the first file exists in each group with such limits.
 _MEMORY_LIMITS = {1: ("memory.limit_in_bytes",), 2: ("memory.max", "memory.high")}
 
-#: Names and addresses of the loopback interface.
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
-#: External addresses, with their socket family, whose route the kernel is asked for. Nothing is sent there.
+#: External addresses whose route the kernel is asked for. Nothing is sent there.
 _OUTSIDE = ((socket.AF_INET, "8.8.8.8"), (socket.AF_INET6, "2001:4860:4860::8888"))
 
 
 def node_address() -> str:
-    """The address of this machine on the route out; loopback without a route.
-
-    A datagram socket that is connected and sends nothing: the kernel chooses the address from its routing table.
-    """
+    """The address of this machine on the route out; loopback without a route."""
     for family, outside in _OUTSIDE:
         try:
             with socket.socket(family, socket.SOCK_DGRAM) as sock:
                 sock.connect((outside, 53))
                 return str(sock.getsockname()[0])
-        except OSError:  # no such route, or no such sockets for this process
+        except OSError:
             continue
     return LOOPBACK[0]
 
 
 def reachable(host: str | None) -> str:
-    """The session's address for what its user has asked for: loopback names and None mean `node_address`, as on Ray."""
+    """The session's address : loopback names and None mean `node_address`."""
     return node_address() if host is None or host in LOOPBACK else host
 
 
@@ -101,22 +96,21 @@ def _cgroup_cpus() -> float | None:
 
 
 def cpu_count() -> int:
-    """CPUs that this process may use, at least one."""
+    """At least one."""
     mask = len(os.sched_getaffinity(0))
     limit = _cgroup_cpus()
     return mask if limit is None else max(1, min(mask, int(limit)))
 
 
 def memory_bytes() -> int:
-    """Bytes of memory that this process and its children may use."""
     limits = [int(line.split()[1]) * 1024 for line in _read("/proc/meminfo").splitlines() if line.startswith("MemTotal:")]
     limits += [limit for limit in (memory_limit(*group) for group in memory_groups()) if limit is not None]
     return min(limits, default=1 << 30)
 
 
 def memory_groups(membership: str = _MEMBERSHIP, mount: str = _CGROUP) -> list[tuple[int, str]]:
-    """(version, directory) of the visible control groups that a process's memory counts towards: this process, or that of `membership`, a
-    file like ``/proc/<pid>/cgroup``.
+    """(version, directory) of the visible control groups that a process's memory counts towards; `membership` is a file like
+    ``/proc/<pid>/cgroup``.
     """
     there = [(2, path) for path in _cgroup_paths("", membership, mount)]
     there += [(1, path) for path in _cgroup_paths("memory", membership, mount)]
@@ -124,10 +118,10 @@ def memory_groups(membership: str = _MEMBERSHIP, mount: str = _CGROUP) -> list[t
 
 
 def memory_limit(version: int, directory: str) -> int | None:
-    """Bytes that the processes of a control group may use together; None without a limit.
+    """Bytes that a control group's processes may use together; None without a limit.
 
-    The lowest of its own limits, since above ``memory.high`` the kernel throttles its processes; in version 1 also of its ancestors',
-    which a container may not see.
+    The lowest of its limits, since above ``memory.high`` the kernel throttles; in version 1 also of its ancestors', which a container
+    may not see.
     """
     words = [_read(os.path.join(directory, name)) for name in _MEMORY_LIMITS[version]]
     if version == 1:
@@ -137,7 +131,7 @@ def memory_limit(version: int, directory: str) -> int | None:
 
 
 def lies_in_memory(path: str, mounts: str = "/proc/self/mounts") -> bool:
-    """Whether the file system there is a tmpfs, as /tmp is in some distributions."""
+    """Whether the file system there is a tmpfs."""
     path = os.path.realpath(path) + "/"
     longest, kind = "", ""
     for line in _read(mounts).splitlines():
@@ -149,7 +143,7 @@ def lies_in_memory(path: str, mounts: str = "/proc/self/mounts") -> bool:
 
 
 class Gpu:
-    """One GPU: its number, unique name ("GPU-..."), model, and PCI address, where known."""
+    """`uuid` ("GPU-..."), `model` and PCI `address` where known, else ""."""
 
     __slots__ = ("address", "index", "model", "uuid")
 
@@ -161,7 +155,7 @@ class Gpu:
 
 
 def machine_gpus(root: str = _NVIDIA, devices: str = "/dev") -> list[Gpu]:
-    """Every NVIDIA GPU of the machine (or container), by bus address."""
+    """Every NVIDIA GPU, by bus address."""
     gpus: list[Gpu] = []
     try:
         addresses = sorted(os.listdir(root))
@@ -174,7 +168,7 @@ def machine_gpus(root: str = _NVIDIA, devices: str = "/dev") -> list[Gpu]:
             info[name.strip()] = value.strip()
         minor = info.get("Device Minor", "")
         if minor and not os.path.exists(os.path.join(devices, "nvidia" + minor)):
-            continue  # listed for the machine, but not available in this container
+            continue  # not available in this container
         gpus.append(Gpu(len(gpus), info.get("GPU UUID", ""), info.get("Model", ""), address))
     if gpus:
         return gpus
@@ -187,7 +181,7 @@ def machine_gpus(root: str = _NVIDIA, devices: str = "/dev") -> list[Gpu]:
 
 
 def visible_ids(environment: Mapping[str, str] | None = None) -> list[GpuId] | None:
-    """The ids in CUDA_VISIBLE_DEVICES, ints for indices; None when it is not set."""
+    """CUDA_VISIBLE_DEVICES, ints for indices; None: not set."""
     mask = (os.environ if environment is None else environment).get("CUDA_VISIBLE_DEVICES")
     if mask is None:
         return None
@@ -202,19 +196,18 @@ def visible_ids(environment: Mapping[str, str] | None = None) -> list[GpuId] | N
 
 
 def with_order(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a session's processes, in which CUDA orders GPUs as `machine_gpus` does: by bus address.
-
-    CUDA's default order begins with the fastest. Unchanged where the user has set an order, or numbers that count in CUDA's.
+    """The environment of a session's processes, in which CUDA orders GPUs by bus address, as `machine_gpus` does. Unchanged where the user
+    has set an order, or indices in CUDA's own.
     """
     order = {} if "CUDA_VISIBLE_DEVICES" in environment else {ORDER: "PCI_BUS_ID"}
     return {**order, **environment}
 
 
 def gpu_ids(asked: float | None, environment: Mapping[str, str], gpus: list[Gpu]) -> list[GpuId]:
-    """The ids, among the machine's GPUs, that a session grants.
+    """The ids that a session grants; `asked` is the user's ``num_gpus``, None takes all.
 
-    `asked` is the user's ``num_gpus``; None takes all. Raises ValueError for more than the user's CUDA_VISIBLE_DEVICES lists; more than
-    the machine has are granted, so that programs can be tried without GPUs.
+    Raises ValueError for more than CUDA_VISIBLE_DEVICES lists; more than the machine has are granted, so that programs can be tried
+    without GPUs.
     """
     visible = visible_ids(environment)
     if asked is None:
@@ -244,9 +237,8 @@ def accelerator_type(model: str) -> str | None:
 
 
 def is_named(gpu: Gpu, name: GpuId) -> bool:
-    """Whether an id in CUDA_VISIBLE_DEVICES names this GPU: its number, a prefix of its uuid, or the older name of a part of it.
-
-    The newer names of parts (``MIG-`` and a uuid) do not identify their GPU.
+    """Whether an id in CUDA_VISIBLE_DEVICES names this GPU: its number, a prefix of its uuid, or the older name of a MIG part. The newer
+    names of parts (``MIG-`` and a uuid) do not identify their GPU.
     """
     if isinstance(name, int):
         return gpu.index == name
@@ -256,7 +248,6 @@ def is_named(gpu: Gpu, name: GpuId) -> bool:
 
 
 def accelerator_types(ids: list[GpuId], gpus: list[Gpu]) -> list[str]:
-    """The distinct types of the machine's GPUs with these ids."""
     types = []
     for gpu in gpus:
         if any(is_named(gpu, name) for name in ids):

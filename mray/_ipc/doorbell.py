@@ -1,12 +1,12 @@
 """Doorbells: how a sleeping process is made to poll.
 
 Each process creates its own: an eventfd that its reactor watches beside its sockets (edge-triggered, so that a wake-up needs no read),
-and the STATE word of its row in the session's table. A process that publishes something for it calls `Doorbell.ring`, which needs no
-system call while the process is awake. A doorbell is only a hint to poll; one ring too many is harmless.
+and the STATE word of its row in the session's table. A ring needs no system call while the process is awake. A doorbell is only a hint
+to poll; one ring too many is harmless.
 
-Not the default: named POSIX semaphores (`mray._ipc.semaphore`). A thread that waits on one cannot wait for its sockets, so each ring
-passes through a second thread, and a crash leaves the semaphore's name behind. An eventfd travels over a unix socket and has no name,
-but each end retains a descriptor. Where descriptors run out, semaphores are used, and a ring's readers are rung one by one.
+Where descriptors run out, named POSIX semaphores are used (`mray._ipc.semaphore`), and a ring's readers are rung one by one. Not the
+default: a thread that waits on a semaphore cannot wait for its sockets, so each ring passes through a second thread, and a crash leaves
+the name behind.
 
 Fork: a child must not ring or close in its parent's name; `mray._ipc.reactor` drops everything after a fork.
 """
@@ -29,10 +29,9 @@ class Wakeup:
     fd: int
 
     def wake(self) -> None:
-        """Wake them, asleep or not."""
         try:
             os.eventfd_write(self.fd, 1)
-        except OSError:  # the program has closed it; its reactor notifies the waiting threads (`mray._ipc.closed_descriptors`)
+        except OSError:  # the program has closed it (`mray._ipc.closed_descriptors`)
             pass
 
     def close(self) -> None:
@@ -47,7 +46,7 @@ class Wakeup:
 
 
 class Doorbell(Wakeup):
-    """The doorbell of one process, as it or a peer holds it."""
+    """The doorbell of one process."""
 
     __slots__ = ("_index", "_words")
 
@@ -58,7 +57,7 @@ class Doorbell(Wakeup):
 
     @property
     def sleeper(self) -> tuple[Sequence[int], int]:
-        """The words, and the index, at which its process publishes whether it sleeps."""
+        """The words, and the index, at which the process publishes whether it sleeps."""
         return self._words, self._index
 
     def ring(self) -> None:
@@ -72,10 +71,8 @@ class Doorbell(Wakeup):
 
 
 class GroupDoorbell(Wakeup):
-    """One doorbell for all readers of a ring, as its writer holds it.
-
-    An eventfd that every reader watches beside its own: one system call wakes them all, and the first of them does not preempt the
-    writer before it has woken the last.
+    """One doorbell for all readers of a ring, held by its writer: an eventfd that every reader watches beside its own. One system call
+    wakes them all, and the first does not preempt the writer before the last is woken.
     """
 
     __slots__ = ("_doorbells", "_indices", "_words", "is_shared")
@@ -87,7 +84,6 @@ class GroupDoorbell(Wakeup):
         self.rings(doorbells)
 
     def rings(self, doorbells: Sequence[Doorbell]) -> None:
-        """Set the readers' doorbells."""
         self._doorbells = tuple(doorbells)
         self._indices = tuple(doorbell.sleeper[1] for doorbell in doorbells)
         if doorbells:
@@ -110,5 +106,4 @@ class GroupDoorbell(Wakeup):
 
 
 def new_wakeup_fd() -> int:
-    """A fresh eventfd."""
     return os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)

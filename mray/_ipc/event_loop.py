@@ -3,10 +3,8 @@
     main thread of an async actor:  run ─▶ loop ─▶ LoopSelector.select ─▶ Reactor.wait_until ─▶ sockets, doorbells, timers
                                                                  ▲                             and the loop's own descriptors
 
-So a message wakes only the thread that will answer it, and while a coroutine computes, the background reader reads as usual. The epoll
-with the descriptors of the user's sockets lies inside the reactor's own, and reports new events.
-
-Imports asyncio: for processes that have a loop.
+So a message wakes only the thread that will answer it. The loop's epoll lies inside the reactor's own. Imports asyncio: for processes
+that have a loop.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from mray._common.bridge import follow
 from mray._common.clock import monotonic
 from mray._ipc.waiting_place import WaitingPlace
 
-#: Seconds after which a loop that was kept from running is due.
+#: Seconds after which a loop that did not run is due.
 FAIRNESS = 1e-3
 
 
@@ -34,27 +32,27 @@ def _nothing() -> None:
 
 
 class LoopSelector(selectors.EpollSelector):
-    """For the loop's thread, except `notify`."""
+    """In the loop's thread, except `notify`."""
 
     def __init__(self, reactor: WaitingPlace, before_sleep: Callable[[], None]) -> None:
         super().__init__()
         self._reactor = reactor
         self._before_sleep = before_sleep
-        #: Whether there is an event for the loop since its last poll; whether it may concern the user's descriptors.
+        #: Whether there is an event since the loop's last poll; whether it may concern the user's descriptors.
         self.woken = False
         self._readable = False
-        #: Called in each iteration of the loop, after reading.
+        #: Called in each iteration, after reading.
         self.after_read: Callable[[], object] = _nothing
         #: Whether other work wants the thread.
         self.wanted: Callable[[], object] = _never
         self.spins = True
         self.stop: Callable[[], None] = _nothing
-        #: Callbacks that the loop is going to call: reading may add one (of a future that is done) without a notification.
+        #: The loop's due callbacks: reading may add one without a notification.
         self.ready: Sized = ()
         reactor.watch_edge(self.fileno(), self._on_readable)
 
     def notify(self) -> None:
-        """There is an event for the loop. Any thread: the one that reads, or one that then wakes the reader."""
+        """There is an event for the loop. Any thread that reads, or wakes the reader afterwards."""
         self.woken = True
 
     def _on_readable(self, _events: int) -> None:
@@ -78,14 +76,14 @@ class LoopSelector(selectors.EpollSelector):
                 self._readable = False
                 events = super().select(0)
                 if events:
-                    self._readable = True  # they are reported until they are read
+                    self._readable = True  # reported until they are read
             self.after_read()
             if self.wanted():
                 self.stop()
                 return events
             if events or self.ready or timeout is not None:
                 return events
-            # All events were handled while reading: an iteration of the loop would find nothing.
+            # Reading handled all events.
 
     def close(self) -> None:
         self._reactor.forget(self.fileno())
@@ -93,12 +91,10 @@ class LoopSelector(selectors.EpollSelector):
 
 
 class _ActorLoop(asyncio.SelectorEventLoop):
-    """A loop that reports itself as running until it is closed, though the thread leaves it for other work.
-
-    Other threads check that before they hand it a callback, and take a loop that does not run for a dead one.
+    """Reports itself as running until it is closed, though the thread leaves it for other work: other threads take a loop that does not run
+    for a dead one.
     """
 
-    #: Whether it is between creation and closing.
     _lasts = False
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
@@ -109,7 +105,7 @@ class _ActorLoop(asyncio.SelectorEventLoop):
         return self._lasts or super().is_running()
 
     def _check_running(self) -> None:
-        """Raise RuntimeError in a coroutine or callback of a loop; between its turns the thread may run it."""
+        """Raise RuntimeError in a coroutine or callback; between its turns the thread may run the loop."""
         if super().is_running():
             raise RuntimeError("This event loop is already running")
         try:
@@ -124,10 +120,9 @@ class _ActorLoop(asyncio.SelectorEventLoop):
 
 
 class MainLoop:
-    """The event loop of this process's main thread. Main thread only, except `notify`."""
+    """Of this process's main thread. Main thread only, except `notify`."""
 
     def __init__(self, reactor: WaitingPlace, before_sleep: Callable[[], None] = _nothing) -> None:
-        """`before_sleep` is called before the thread sleeps."""
         self._selector = LoopSelector(reactor, before_sleep)
         self.loop = follow(_ActorLoop(self._selector))
         self._selector.stop = self.loop.stop
@@ -138,13 +133,11 @@ class MainLoop:
         _of_thread.main = self
 
     def on_each_iteration(self, callback: Callable[[], object]) -> None:
-        """Call `callback` in every iteration of the loop, after reading; it may start tasks."""
+        """After reading; `callback` may start tasks."""
         self._selector.after_read = callback
 
     def run_while_idle(self, wanted: Callable[[], object], *, spin: bool = True) -> None:
-        """Run the loop until `wanted()`, for one turn at least. Without `spin` it sleeps immediately, for callers that have spun
-        themselves.
-        """
+        """Run the loop until `wanted()`, for one turn at least. `spin=False` is for callers that have spun."""
         selector = self._selector
         selector.wanted = wanted
         selector.spins = spin
@@ -168,5 +161,5 @@ _of_thread = _OfThread()
 
 
 def main_loop() -> Any:
-    """The event loop of an async actor, if this is its main thread; else None."""
+    """Of an async actor, in its main thread; else None."""
     return None if _of_thread.main is None else _of_thread.main.loop

@@ -1,16 +1,14 @@
 """Checks of marshalled frames from other processes, before `marshal` reads them.
 
-`marshal` believes the counts that it reads: five bytes that announce a huge tuple make it allocate gigabytes. So a frame is checked
-first: everything announced must be present, nothing may be nested deeply, and only values that messages consist of may occur. This is
-done
+`marshal` believes the counts that it reads: five bytes make it allocate gigabytes. So everything announced must be present, nothing may
+be nested deeply, and only values that messages consist of may occur. Frames are checked
 
 * by a process that has accepted a connection, until it knows the peer, and always by the node (`SocketConnection.is_unknown`,
   `checks_frames`);
 * for everything else that is read rarely: packets of the zygote, answers to observers, variables of workers, descriptions of arrays.
 
-Calls between a driver and its workers would be slower by it, so their frames are not checked. A damaged stream (a program has written to
-a descriptor of mray) is detected since every message begins as a short tuple does (`MESSAGE_STARTS`), and its code and fields are
-checked when its handler fails (`mray._common.protocol`).
+Frames between a driver and its workers are not checked, for speed. A damaged stream is detected since every message begins as a short
+tuple (`MESSAGE_STARTS`), and its code and fields are checked when its handler fails (`mray._common.protocol`).
 """
 
 from __future__ import annotations
@@ -20,22 +18,22 @@ import marshal
 from struct import Struct
 from typing import Any
 
-#: The first byte of a frame: a tuple of less than 256 fields.
+#: A tuple of less than 256 fields.
 MESSAGE_STARTS = frozenset({ord(")"), ord(")") | 0x80})
-#: Bytes of a frame of an unknown peer at most.
+#: Of an unknown peer's frame.
 MOST_BYTES = 4 * 1024 * 1024
 _MOST_DEPTH = 64
-#: Values of a fully expanded message at most: a few hundred bytes can refer to each other so that walking them never ends.
+#: Of a fully expanded message: few bytes can refer to each other so that walking them never ends.
 _MOST_VALUES = 16 * 1024 * 1024
 
 _U32 = Struct("<I")
 _REFERENCED = 0x80
 _PLAIN = frozenset(b"NTF")
-#: Bytes that follow a type of fixed size.
+#: Bytes after a type of fixed size.
 _FIXED = {ord("i"): 4, ord("r"): 4, ord("g"): 8}
-#: Bytes of the count of the bytes that follow.
+#: Bytes of a count of bytes.
 _COUNTED = {ord("z"): 1, ord("Z"): 1, ord("a"): 4, ord("A"): 4, ord("u"): 4, ord("t"): 4, ord("s"): 4}
-#: Bytes of the count of the values that follow.
+#: Bytes of a count of values.
 _NESTED = {ord(")"): 1, ord("("): 4, ord("["): 4, ord("<"): 4, ord(">"): 4}
 _LONG = ord("l")
 _REFERENCE = ord("r")
@@ -44,14 +42,12 @@ _END = ord("0")
 
 
 def decode_unknown(body: bytes) -> tuple[Any, ...]:
-    """Check and decode a frame of an unknown peer. Raises ValueError."""
     if len(body) > MOST_BYTES:
         raise ValueError(f"{len(body)} bytes are too much for a first message")
     return decode_message(body)
 
 
 def decode_message(body: bytes) -> tuple[Any, ...]:
-    """Decode a frame. Raises ValueError."""
     message = decode(body)
     if message.__class__ is not tuple or not message:
         raise ValueError("a message is a tuple")
@@ -59,7 +55,7 @@ def decode_message(body: bytes) -> tuple[Any, ...]:
 
 
 def first_message(data: bytes | bytearray) -> tuple[tuple[Any, ...], bytes] | None:
-    """The message of the first frame and the bytes behind it; None while it is incomplete. ValueError if it is none."""
+    """The first frame's message and the bytes behind it; None while it is incomplete. Raises ValueError."""
     if len(data) <= _U32.size:
         return None
     if data[_U32.size] not in MESSAGE_STARTS:
@@ -71,7 +67,7 @@ def first_message(data: bytes | bytearray) -> tuple[tuple[Any, ...], bytes] | No
 
 
 def decode(body: bytes) -> Any:
-    """Check and unmarshal builtin values. Raises ValueError. Takes memory in proportion to the length."""
+    """Check and unmarshal. Raises ValueError. Takes memory in proportion to the length."""
     end = _check(body)
     if end != len(body):
         raise ValueError(f"{len(body) - end} bytes follow the value")
@@ -82,9 +78,8 @@ def decode(body: bytes) -> Any:
 
 
 def decode_short(body: bytes) -> tuple[Any, ...]:
-    """Decode a tuple of less than 256 items from a known peer, without the check.
-
-    Raises ValueError, EOFError or TypeError if it is damaged. (Only longer tuples reserve memory that they do not fill.)
+    """Decode a tuple of less than 256 items without the check. Raises ValueError, EOFError or TypeError if it is damaged. (Only longer
+    tuples reserve memory that they do not fill.)
     """
     if not body or body[0] not in MESSAGE_STARTS:
         raise ValueError("that is no short tuple")
@@ -92,14 +87,12 @@ def decode_short(body: bytes) -> tuple[Any, ...]:
 
 
 def to_text(value: Any) -> str:
-    """Builtin values as the value of an environment variable, for `from_text`."""
+    """As the value of an environment variable, for `from_text`."""
     return base64.b85encode(marshal.dumps(value)).decode()
 
 
 def from_text(name: str, text: str, kind: type | tuple[type, ...]) -> Any:
-    """Decode a text of `to_text`: a value of this type, or a tuple of these types. Raises ValueError, naming the variable, if it is
-    damaged.
-    """
+    """Decode a value of this type, or a tuple of these types. Raises ValueError, naming the variable."""
     try:
         value = decode(base64.b85decode(text))
     except ValueError as error:
@@ -117,12 +110,12 @@ def _check(body: bytes) -> int:
     """Check one value and return its end. Raises ValueError."""
     size = len(body)
     at = 0
-    # The number of values still to come at each depth; -1: a dict, which ends with a mark.
+    # Values still to come at each depth; -1: a dict, which ends with a mark.
     open_values = [1]
-    # Values within at each depth, references expanded; the reference number of each, or -1.
+    # Values within, references expanded; the reference number, or -1.
     weights = [0]
     numbers = [-1]
-    # By reference number: 1, or the weight of a container; 0 until its end.
+    # By number: 1, or a container's weight; 0 until its end.
     referred: list[int] = []
     while open_values:
         left = open_values[-1]
@@ -165,7 +158,7 @@ def _check(body: bytes) -> int:
 
 
 def _end(body: bytes, at: int, kind: int) -> int:
-    """The end of a value that contains no others."""
+    """Of a value that contains no others."""
     if kind in _PLAIN:
         return at
     if (width := _FIXED.get(kind)) is not None:
@@ -184,7 +177,6 @@ def _end(body: bytes, at: int, kind: int) -> int:
 
 
 def _weight(body: bytes, at: int, referred: list[int]) -> int:
-    """The weight of a reference."""
     number, _end = _count(body, at, 4)
     if number >= len(referred) or not referred[number]:
         raise ValueError("refers to what is not there yet")
@@ -192,7 +184,6 @@ def _weight(body: bytes, at: int, referred: list[int]) -> int:
 
 
 def _close(open_values: list[int], weights: list[int], numbers: list[int], referred: list[int]) -> None:
-    """The innermost container has ended."""
     open_values.pop()
     weight, number = weights.pop(), numbers.pop()
     if number >= 0:

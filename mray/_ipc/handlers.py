@@ -1,8 +1,7 @@
 """Signal handlers of user code, and Python's own of SIGINT: mray decides when they run (`mray._ipc.interrupts`).
 
-In the main thread of a driver and of a worker, while a session lives. Present handlers are wrapped when a session begins, later ones
-when they are installed: `signal` and `getsignal` of the module `_signal`, which the functions of `signal` call, are replaced meanwhile.
-`signal.getsignal` still returns the user's handler.
+While a session lives, present and later handlers are wrapped: `signal` and `getsignal` of the module `_signal`, which the functions of
+`signal` call, are replaced meanwhile. `signal.getsignal` still returns the user's handler.
 """
 
 from __future__ import annotations
@@ -13,22 +12,20 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-#: The C module, which the type checker does not know. Its `valid_signals` creates no enumeration members, which are slow.
+#: Its `valid_signals` creates no enumeration members, which are slow.
 _module: Any = sys.modules["_signal"]
 _install, _installed = _module.signal, _module.getsignal
 
-#: `InterruptGuard.came` of this process's session.
+#: `InterruptGuard.came`.
 _came: Callable[[int, FrameType | None], None] | None = None
 
 
 def run_handler(handler: Callable[[int, Any], Any], number: int, frame: FrameType | None) -> Any:
-    """Call a user's handler. See `is_of_handler`."""
+    """See `is_of_handler`."""
     return handler(number, frame)
 
 
 class Handler:
-    """Wraps a user's handler."""
-
     __slots__ = ("handler",)
 
     def __init__(self, handler: Callable[[int, Any], Any]) -> None:
@@ -39,7 +36,7 @@ class Handler:
 
 
 def is_of_handler(error: BaseException) -> bool:
-    """Whether a caught error was raised by a signal handler, and not by the code that it interrupted."""
+    """Whether a signal handler raised a caught error."""
     trace = error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code is run_handler.__code__:
@@ -59,7 +56,7 @@ def _signal(number: Any, handler: Any) -> Any:
 
 
 def current_handler(number: Any) -> Any:
-    """The handler of a signal as the user installed it; also `signal.SIG_DFL` and the like."""
+    """As the user installed it; also `signal.SIG_DFL` and the like."""
     return _unwrapped(_installed(number))
 
 

@@ -1,9 +1,7 @@
 """Signal handlers at a safe moment: Ctrl-C, and the handlers of user code.
 
-For the main thread of a driver and of a worker, where Ctrl-C cancels a task. A handler may raise between any two byte codes (a time
-limit; ``sys.exit`` at a SIGTERM). In mray's own code that would tear apart what belongs together: a message and its count, a lock, a
-reply that is received and not yet stored. SIGTERM raises `SystemExit`, as on Ray, so that the user's ``finally`` blocks and `atexit`
-hooks run.
+A handler may raise between any two byte codes; in mray's own code that would separate a message from its count, or lose a received
+reply. SIGTERM raises `SystemExit`, as on Ray.
 
     signal ──▶ Python ──▶ Handler ──▶ InterruptGuard.came
                                         ├─ user code runs, or the thread sleeps on its behalf ──▶ call the user's handler now
@@ -12,18 +10,17 @@ hooks run.
                                                the thread is about to sleep
                                                the thread is found in user code (polled repeatedly)
 
-So mray's code is never cut, at no cost to it, and a delayed handler runs before the user's next line. The stack tells which code runs
-(`mray._common.places`). A trace function of that frame alone notices the return of mray's outermost function; if another trace function
-is installed (a debugger, coverage), only polling is left.
+A delayed handler runs before the user's next line. The stack tells which code runs (`mray._common.places`). A trace function of that
+frame alone notices the return of mray's outermost function; if another trace function is installed (a debugger, coverage), only polling
+is left.
 
-A signal ends a sleep, but not one that is about to begin: it may arrive after the interpreter has checked for signals and before the
-kernel has put the thread to sleep, and ``_thread.interrupt_main`` sends none at all. So the main thread of a driver wakes up each
-second. Idle workers, of which there may be a thousand, do not: the process that cancels a task sends the signal until it has landed
+A signal does not end a sleep that is about to begin, and ``_thread.interrupt_main`` sends none. So the main thread of a driver wakes up
+each second. Idle workers do not: the process that cancels a task sends the signal until it has landed
 (`mray._runtime.client.cancelling`).
 
-Rejected: marking each stretch that must not be cut (two calls in every wait, and a forgotten stretch is cut); blocking signals (two
-system calls for each stretch, and Python receives the signal in any other thread); `signal.set_wakeup_fd` (a process has one, and it is
-the user's); raising in the user's frame after the function has returned (its value is lost).
+Rejected: marking each stretch that must not be cut (two calls in every wait, and a forgotten stretch is cut); blocking signals (Python
+receives the signal in any other thread); `signal.set_wakeup_fd` (the user's); raising in the user's frame after the function has
+returned (its value is lost).
 """
 
 from __future__ import annotations
@@ -56,11 +53,11 @@ from mray._ipc.async_exceptions import Guarded, guard_threads, release_threads
 from mray._ipc.handlers import current_handler, guard_handlers, release_handlers, run_handler
 from mray._ipc.quiet_lock import QuietLock
 
-#: The longest sleep of a driver's main thread before it checks for signals, in seconds.
+#: The longest sleep of a driver's main thread between checks for signals.
 LOOK_SECONDS = 1.0
-#: Seconds after which an interrupt that has not landed is sent again.
+#: Seconds before an interrupt that has not landed is sent again.
 AGAIN_SECONDS = 0.02
-#: Seconds a handler waits for mray's code to return, which usually takes micro- or milliseconds; then it runs wherever the thread is.
+#: Seconds a handler waits for mray's code to return; afterwards it runs wherever the thread is.
 PATIENCE = 3.0
 #: Frames examined while the thread does not dispatch: mray's code called by the user, or a finalizer of mray.
 MOST_FRAMES = 64
@@ -86,7 +83,7 @@ def guarded() -> Iterator[None]:
 
 
 class InterruptGuard:
-    """Runs signal handlers where they may raise. Main thread only, except `sleep`, `longest` and `is_open`."""
+    """Main thread only, except `sleep`, `longest` and `is_open`."""
 
     __slots__ = (
         "_ends",
@@ -113,33 +110,32 @@ class InterruptGuard:
     )
 
     def __init__(self, again: Soon = lambda _callback: None, later: Later = lambda _seconds, _callback: None) -> None:
-        """`again` calls back soon, in another thread or at a safe moment; `later` in the reading thread after the given seconds."""
+        """`again` calls back soon, in another thread or at a safe moment; `later` in the reading thread."""
         self._main = threading.main_thread().ident
-        #: The process in which it was installed.
         self._pid = os.getpid()
-        #: Signals whose handlers are due, in order of arrival, with the process that received them; the time of the first.
+        #: Due signals in order of arrival, with the process that received them; the time of the first.
         self._pending: dict[int, int] = {}
         self._since = 0.0
         self._ends = False
-        #: Raised by a handler between two calls of a worker, for the next call.
+        #: Raised between two calls of a worker, for the next call.
         self.late: BaseException | None = None
         self._trapped: FrameType | None = None
-        #: Whether the previous byte code of a traced user frame checks for signals.
+        #: Whether the traced user frame's previous byte code checks for signals.
         self._was_look = False
         #: Whether `came` is running: a further signal is only recorded, and that call delivers it.
         self._works = False
-        #: Whether polling is scheduled, which repeats until no handler is due.
+        #: Whether polling is scheduled.
         self._queued = False
         #: A lock that no thread owns while it sleeps.
         self.lock: QuietLock | None = None
         #: Whether the calling thread has the right to dispatch.
         self.reads: Callable[[], bool] = lambda: False
         self.again, self.later = again, later
-        #: Whether the main thread wakes up now and then to check for signals.
+        #: Whether the main thread wakes up each second to check for signals.
         self.looks = False
-        #: Whether the main thread runs calls, with mray's code in between that must not be cut (a worker).
+        #: Whether this is a worker: mray's code between its calls must not be cut.
         self.serves = False
-        #: The handler to install for SIGTERM, if any.
+        #: The handler to install for SIGTERM.
         self.terminated: Callable[[int, FrameType | None], Any] | None = None
         #: Called before Ctrl-C is raised; False drops it, since its target has ended.
         self.is_wanted: Callable[[], bool] = lambda: True
@@ -191,7 +187,6 @@ class InterruptGuard:
 
     # ------------------------------------------------------------------------------------ handlers
     def came(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal that arrived while `frame` ran."""
         if os.getpid() != self._pid:  # a fork that has not left the session yet: its hook would lose an error
             self._pending[number] = os.getpid()
             return
@@ -199,7 +194,7 @@ class InterruptGuard:
             if not self._pending:
                 self._since = now()
             self._pending[number] = os.getpid()
-        # Signals may come faster than this function returns: each would interrupt the previous one until the stack overflows.
+        # Faster signals than this function would nest until the stack overflows.
         if self._works:
             return
         self._works = True
@@ -212,7 +207,6 @@ class InterruptGuard:
                 self.again(self._look_later)
 
     def _deliver(self, number: int, frame: FrameType | None) -> None:
-        """Run the handlers that are due, or arrange that they run when mray's code has returned."""
         is_locked = self.owns_lock()
         place = place_of(frame, is_locked, -1 if is_locked or self.reads() else MOST_FRAMES)
         is_interrupt = current_handler(number) is signal.default_int_handler
@@ -226,7 +220,7 @@ class InterruptGuard:
             self._trap(place)
 
     def _run_at(self, place: Place, frame: FrameType | None) -> None:
-        """Run the handlers that are due. Between two calls of a worker, an error other than SystemExit is left to the next call."""
+        """Between two calls of a worker, an error other than SystemExit is left to the next call."""
         try:
             self._run_due(frame)
         except BaseException as error:
@@ -237,17 +231,17 @@ class InterruptGuard:
 
     def _run_due(self, frame: FrameType | None) -> None:
         self._release()
-        # Each once: a signal may arrive again as fast as its handler runs.
+        # A signal may arrive again as fast as its handler runs.
         for number in tuple(self._pending):
             if self._pending.pop(number, None) is None:
-                continue  # it arrived again while the one before ran, and has had its turn
+                continue  # it arrived again meanwhile, and has had its turn
             handler = current_handler(number)
             if handler is signal.default_int_handler:
                 if not self.is_wanted():
                     continue
                 self.landed()
             if callable(handler):  # else user code has removed it meanwhile
-                works, self._works = self._works, False  # a signal may interrupt the user's handler, as without mray
+                works, self._works = self._works, False  # a signal may interrupt the user's handler
                 try:
                     run_handler(handler, number, frame)
                 finally:
@@ -257,7 +251,7 @@ class InterruptGuard:
         self.later(AGAIN_SECONDS, self._look_again)
 
     def _look_again(self) -> None:
-        """Trigger the first due handler again in the main thread, until none is due. Any thread."""
+        """Trigger the first due handler again until none is due. Any thread."""
         self._queued = False
         number = next(iter(tuple(self._pending)), None)
         if number is None:
@@ -293,7 +287,6 @@ class InterruptGuard:
             frame.f_trace_lines, frame.f_trace_opcodes, frame.f_trace = True, False, None
 
     def _returned(self, frame: FrameType, event: str, value: Any) -> Any:
-        """The trace function of mray's outermost frame."""
         if event != "return":
             return self._returned
         gives = is_returning(frame, frame.f_lasti)
@@ -307,7 +300,6 @@ class InterruptGuard:
         return None
 
     def _step(self, frame: FrameType, event: str, _value: Any) -> Any:
-        """The trace function of a user frame."""
         if event == "opcode":
             if self._was_look:
                 self._run_due(frame)
@@ -320,7 +312,7 @@ class InterruptGuard:
 
     # ------------------------------------------------------------------------------------ installing
     def install(self) -> None:
-        """Guard what threads raise in others and, in the main thread, the present and future signal handlers; SIGTERM gets one."""
+        """Guard errors raised in other threads and, in the main thread, signal handlers; SIGTERM gets one."""
         guard_threads(self._guarded)
         if get_ident() != self._main:
             return
@@ -343,7 +335,7 @@ class InterruptGuard:
             release_handlers(self.came)
 
     def abandon(self) -> None:
-        """In a forked child: leave signals as without a session, and deliver those that arrived meanwhile."""
+        """In a forked child: uninstall, and deliver the signals that arrived meanwhile."""
         self._main = get_ident()
         self.late = None
         self._release()
@@ -365,12 +357,12 @@ def before_fork() -> None:
 
 
 def after_fork() -> None:
-    """Restore the signal mask, in the parent, and in the child once it has left the session."""
+    """Restore the signal mask; in the child, once it has left the session."""
     mask = _masks.pop(get_ident(), None)
     if mask is not None:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def end_program(number: int, _frame: FrameType | None) -> Any:
-    """The handler of SIGTERM in a driver: exit in order, with the signal's number as status."""
+    """The SIGTERM handler of a driver: exit with the signal's number as status."""
     raise SystemExit(number)

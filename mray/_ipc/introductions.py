@@ -1,26 +1,23 @@
-"""Introductions: how a process of a session connects to another, or to the node. In every client.
+"""Introductions: how a process of a session connects to another, or to the node.
 
-Only the node has a named socket, since names in a directory can be removed while a session lives. The node connects two processes: it
-creates a pair of sockets and gives an end to each.
+Only the node has a named socket, since names can be removed while a session lives. It connects two processes by a pair of sockets.
 
 ::
 
     A ──INTRODUCE (X)──▶ node ──an end──▶ X, which accepts it as if A had connected to it (`mray._ipc.listener.ChannelAcceptor`)
       ◀──INTRODUCED, an end──
 
-Each process has two channels to the node for this, beside its connection: it asks on one, and receives ends on the other. They are pairs
-of packet sockets whose descriptors come with the node's WELCOME. Asking blocks the calling thread until the node, which runs no user
-code, has answered; if the node dies the channel hangs up.
+Each process has two channels to the node for this, which come with WELCOME: it asks on one, and receives ends on the other. Asking
+blocks the calling thread until the node has answered; if the node dies the channel hangs up.
 
 No lock is held meanwhile: a signal handler or a finalizer may run in the thread that asks, and ask as well or want a lock of another
 asking thread. Each thread takes its own answer; an answer that stays in front belongs to a thread that is blocked this way, and is set
 aside for it.
 
-An observer has no channels: it connects to the node by name and sends PASS_ON, and the node hands that connection over to the named
-process.
+An observer has no channels: it connects to the node and sends PASS_ON, and the node hands that connection over.
 
-Rejected: listeners without names, reached through ``/proc/<pid>/fd`` (access to a process that has dropped privileges may be denied),
-and names in the abstract namespace, which are open to every user.
+Rejected: listeners without names, reached through ``/proc/<pid>/fd`` (access may be denied); names in the abstract namespace (open to
+every user).
 """
 
 from __future__ import annotations
@@ -39,48 +36,45 @@ from mray._ipc.frames import decode_message
 from mray._ipc.interrupts import InterruptGuard
 from mray._ipc.limits import exhausted
 
-#: Stands for the node instead of a process.
+#: In place of a process.
 NODE = ""
-#: The name of its listener, in the session's directory.
+#: In the session's directory.
 NODE_SOCKET = "node.sock"
-#: Descriptors that come with WELCOME: of the session's table, of the channel for asking, and of the channel for incoming connections.
+#: With WELCOME: the session's table, the channel for asking, the channel for incoming connections.
 _WELCOME_FDS = 3
 _PACKET = 4096
 _HEADER_BYTES = 4
-#: Seconds between two checks for the thread's answer, which another thread may have taken.
+#: Between checks for the answer, which another thread may have taken.
 _LOOK_SECONDS = 0.01
 _MOMENT = 0.001
 
 
 def connect_to_node(directory: str) -> socket.socket:
-    """A stream socket connected to the node of the session in this directory. Errors as `connect`."""
+    """Errors as `connect`."""
     return connect(os.path.join(directory, NODE_SOCKET))
 
 
 class Introductions:
-    """The channels of this process, and its requests. Thread-safe."""
+    """Thread-safe."""
 
     def __init__(
         self, channel: socket.socket, incoming: socket.socket, guard: InterruptGuard, find: Callable[[OSError], Exception]
     ) -> None:
-        """`incoming` is the channel that a reactor watches; `find` returns the error to raise when a channel fails (see
-        `mray._ipc.closed_descriptors`).
-        """
+        """`incoming` is watched by a reactor; `find` returns the error to raise when a channel fails."""
         self._channel = channel
         self._incoming = incoming
         self._find = find
         self._guard = guard
         self._left = False
         self._numbers = itertools.count(1)
-        #: By number of a pending question: its answer and descriptors, once they have arrived.
+        #: By question number: answer and descriptors, once they have arrived.
         self._answers: dict[int, list[tuple[Message, list[int]]]] = {}
 
     def to(self, process: str, timeout: float | None = None) -> tuple[socket.socket, int]:
         """A connection to a process, or to the `NODE`, and its pid.
 
-        Raises ConnectionRefusedError when the process does not exist (any more); ConnectionResetError when the node is dead;
-        TimeoutError without an answer after `timeout` seconds (None: no limit); another OSError when this process or the node lacks a
-        descriptor.
+        Raises ConnectionRefusedError when the process does not exist; ConnectionResetError when the node is dead; TimeoutError after
+        `timeout` seconds (None: no limit); another OSError when a descriptor is lacking.
         """
         pid, fds = self._ask(process, True, timeout)
         if not fds:
@@ -132,9 +126,8 @@ class Introductions:
         raise OSError(*answer[2:])
 
     def _read(self, number: int, in_front: int) -> int:
-        """Wait a moment, and take the front answer unless another thread is about to; `in_front`: the number that was in front before.
-
-        Returns the number in front. Raises ConnectionResetError when the node is dead.
+        """Wait a moment, and take the front answer unless another thread is about to. Returns the number in front, to be passed as
+        `in_front`. Raises ConnectionResetError.
         """
         if not self._is_ready(select.POLLIN, _LOOK_SECONDS):
             return 0
@@ -143,7 +136,7 @@ class Introductions:
             if of in (number, in_front) or of not in self._answers:
                 packet, fds, _cut = receive_fds(self._channel, _PACKET, 1, socket.MSG_DONTWAIT)
                 answers = self._answers.get(_number(packet))
-                if answers is None:  # of a thread that was interrupted while it waited
+                if answers is None:  # of an interrupted thread
                     _close(fds)
                 else:
                     answers.append((decode_message(packet), fds))
@@ -154,7 +147,7 @@ class Introductions:
         return of
 
     def _is_ready(self, event: int, seconds: float) -> bool:
-        """Wait until the channel is ready. A closed one is: using it raises."""
+        """A closed channel is ready: using it raises."""
         fd = self._channel.fileno()
         if fd < 0:
             return True
@@ -163,15 +156,15 @@ class Introductions:
         return bool(self._guard.sleep(poll.poll, seconds * 1000))
 
     def close(self) -> None:
-        """The process leaves its session, or is a fork of one that has. Idempotent."""
+        """Idempotent."""
         self._left = True
         self._channel.close()
         self._incoming.close()
 
 
 def receive_welcome(sock: socket.socket) -> tuple[Message, list[int]]:
-    """The node's first message and its descriptors. Blocks; raises EOFError when the node hangs up, OSError when this process lacks
-    descriptors.
+    """The node's first message and its descriptors. Blocks; raises EOFError when the node hangs up, OSError when descriptors are
+    lacking.
     """
     head, fds, _cut = receive_fds(sock, _HEADER_BYTES, _WELCOME_FDS)
     head += _exactly(sock, _HEADER_BYTES - len(head))
@@ -187,7 +180,6 @@ def _too_late(timeout: float) -> TimeoutError:
 
 
 def _number(packet: bytes) -> int:
-    """The number of the question that a message answers."""
     if not packet:
         raise ConnectionResetError(errno.ECONNRESET, "")
     number: int = decode_message(packet)[1]
@@ -200,7 +192,6 @@ def _close(fds: list[int]) -> None:
 
 
 def _exactly(sock: socket.socket, size: int) -> bytes:
-    """The next `size` bytes."""
     data = bytearray()
     while len(data) < size:
         more = sock.recv(size - len(data))

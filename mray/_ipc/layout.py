@@ -1,7 +1,6 @@
 """The layout of a ring in memory: named offsets, one version.
 
-A ring is a region of a segment that one process writes and `readers` processes read. It starts on a line and is made of eight-byte words
-(`memory_order` rule 2), in lines of 64 bytes so that two writers never share a line:
+A ring starts on a line and is made of eight-byte words, in lines of 64 bytes so that two writers never share a line:
 
     line 0   WRITER LINE    PUBLISHED | WANTED | - | VERSION | ENTRIES | ENTRY_BYTES | READERS | SLOTS
     then     READER BLOCK   one per reader: a line CONSUMED | BESIDE | PID | STARTED | HOLDS | ...,
@@ -11,7 +10,7 @@ A ring is a region of a segment that one process writes and `readers` processes 
                             a line - | - | PID | STARTED | HOLDS | ..., then for each lease two lines
                             ENDED | NOTE_LENGTH (with the use, above eight bits) | NUMBER | NOTE (104 bytes)
 
-The writer of each word (law: every word has exactly one):
+The writer of each word:
 
     PUBLISHED, WANTED, the header, the entries, the first line of the boards   the writer
     the first line and RELEASED of block r, board r                            reader r
@@ -30,7 +29,7 @@ from struct import Struct
 
 from mray._ipc.segment import PAGE, round_up
 
-#: Changes with the layout; a process refuses to map a ring of another version.
+#: A process refuses to map a ring of another version.
 LAYOUT_VERSION = 5
 
 WORD = 8
@@ -59,23 +58,22 @@ NOTE_LENGTH = 1
 NUMBER = 2
 NOTE = 3
 LEASE_WORDS = 2 * LINE_WORDS
-#: The longest note, in bytes.
 MOST_NOTE = (LEASE_WORDS - NOTE) * WORD
 
 # -------------------------------------------------------------------------------------------- an entry
-#: FORM and LENGTH of an entry; the payload follows.
+#: FORM and LENGTH.
 ENTRY_HEADER = Struct("@QQ")
 
 
 @dataclass(frozen=True)
 class RingLayout:
-    """The dimensions of one ring; `entries` is a power of two."""
+    """`entries` is a power of two."""
 
     entries: int
     entry_bytes: int
     readers: int
     slots: int
-    #: Leases of memory that lies in no slot.
+    #: Of memory that lies in no slot.
     leases: int = 0
 
     def __post_init__(self) -> None:
@@ -85,50 +83,50 @@ class RingLayout:
 
     @property
     def inline(self) -> int:
-        """The largest payload, in bytes, that fits an entry."""
+        """Bytes of the largest payload."""
         return self.entry_bytes - ENTRY_HEADER.size
 
     @property
     def reader_words(self) -> int:
-        """The length of a reader's block in words: whole lines."""
+        """Whole lines."""
         return LINE_WORDS + (self.slots + LINE_WORDS - 1) // LINE_WORDS * LINE_WORDS
 
     def reader_block(self, reader: int) -> int:
-        """The first word of a reader's block, relative to the ring."""
+        """In words, relative to the ring."""
         return LINE_WORDS + reader * self.reader_words
 
     def released(self, reader: int) -> int:
-        """The word RELEASED[0] of a reader, relative to the ring."""
+        """The word RELEASED[0] of a reader."""
         return self.reader_block(reader) + LINE_WORDS
 
     def entry(self, index: int) -> int:
-        """The byte offset of an entry, relative to the ring."""
+        """A byte offset."""
         return (LINE_WORDS + self.readers * self.reader_words) * WORD + index * self.entry_bytes
 
     @property
     def lender(self) -> int:
-        """The first word of the writer's line before the boards, relative to the ring."""
+        """The writer's line before the boards, in words."""
         return self.entry(self.entries) // WORD
 
     def board(self, reader: int) -> int:
-        """The first word of a reader's board, relative to the ring."""
+        """In words."""
         return self.lender + LINE_WORDS + reader * (LINE_WORDS + self.leases * LEASE_WORDS)
 
     def lease(self, reader: int, lease: int) -> int:
-        """The first word of a lease on a reader's board, relative to the ring."""
+        """In words."""
         return self.board(reader) + LINE_WORDS + lease * LEASE_WORDS
 
     @property
     def extent(self) -> int:
-        """Bytes of the whole ring."""
+        """In bytes."""
         return self.entry(self.entries) if not self.leases else self.board(self.readers) * WORD
 
     @property
     def size(self) -> int:
-        """Bytes of the whole ring, in pages."""
+        """In bytes, in whole pages."""
         return round_up(self.extent, PAGE)
 
 
 def entries_for(in_flight: int) -> int:
-    """The least power of two that holds `in_flight` messages."""
+    """A power of two."""
     return 1 << max(1, in_flight - 1).bit_length()

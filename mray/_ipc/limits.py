@@ -1,4 +1,4 @@
-"""Resource limits that a process has reached, as error texts that say what to do. Any process of a session."""
+"""Resource limits that a process has reached, as error texts that say what to do."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from collections.abc import Iterator
 from mray._common.kept import os
 from mray.exceptions import RaySystemError
 
-#: Error numbers for lack of descriptors: open files, descriptors in flight, or the system's limit.
+#: Files, descriptors in flight, or the system's limit.
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ETOOMANYREFS)
-#: Descriptors that a process leaves free for short needs, where it has an alternative.
+#: Descriptors left free for short needs.
 SPARE = 16
 
 
 def is_exhausted(error: OSError) -> bool:
-    """Whether an error is this process's own lack of descriptors, and says nothing about its peer."""
+    """Whether this process lacks a descriptor; says nothing about its peer."""
     return error.errno in _NO_DESCRIPTOR
 
 
 def lacks_descriptor(error: BaseException) -> bool:
-    """As `is_exhausted`, of an error that may also be a lack of memory."""
+    """As `is_exhausted`, where lack of memory is another matter."""
     return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
 
 
@@ -32,7 +32,7 @@ def is_passing(error: OSError) -> bool:
 
 
 def advice(error: OSError) -> str:
-    """The exhausted resource, and how to get more of it; for other errors, their text."""
+    """The exhausted resource and how to get more of it; otherwise the error's text."""
     text = os.strerror(error.errno or 0)
     if error.errno == errno.EMFILE:
         soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -53,13 +53,13 @@ def advice(error: OSError) -> str:
 
 
 def exhausted(error: BaseException, what: str) -> OSError:
-    """The same error with a text that says `what` could not be done, and what to do."""
+    """The same error; its text says `what` could not be done, and what to do."""
     assert isinstance(error, OSError)
     return OSError(error.errno, f"{advice(error)}. {what}")
 
 
 def kept(fd: int) -> int:
-    """Return a new descriptor that this process would like to retain. Raises OSError, and closes it, if it is among the last free ones."""
+    """Return a new descriptor. Raises OSError, and closes it, if it is among the last `SPARE`."""
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if fd >= soft - SPARE:  # the lowest free number
         os.close(fd)
@@ -69,10 +69,7 @@ def kept(fd: int) -> int:
 
 @contextlib.contextmanager
 def above_limit() -> Iterator[None]:
-    """Context manager: raise the soft limit of descriptors to the hard limit, for what must not fail.
-
-    Also a decorator. Three quick system calls.
-    """
+    """Context manager and decorator: raise the soft limit of descriptors to the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
         yield
@@ -81,13 +78,13 @@ def above_limit() -> Iterator[None]:
     try:
         yield
     finally:
-        if resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard):  # else the program has changed it meanwhile
+        if resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard):  # else the program has changed it
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @contextlib.contextmanager
 def explaining(what: str) -> Iterator[None]:
-    """Context manager: add `what` and advice to an error inside that is a lack of descriptors, processes, memory or file size."""
+    """Context manager: add `what` and advice to errors that are a lack of descriptors, processes, memory or file size."""
     try:
         yield
     except OSError as error:

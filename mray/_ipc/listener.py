@@ -1,9 +1,7 @@
-"""Acceptors: they accept connections at a listening socket, or through a channel from the node. In any process of a session.
+"""Acceptors of connections, at a listening socket or through a channel from the node.
 
-A peer that connects waits in the socket until it is accepted, which takes a descriptor. A process without a free one does not keep it
-waiting: it refuses the peer, and hangs up.
-
-::
+A peer that connects waits in the socket until it is accepted, which takes a descriptor. A process without a free one refuses the peer
+and hangs up::
 
     connects ──────────────────────────▶ acceptor: EMFILE
                                           the spare descriptor is closed, and the connection takes its place
@@ -25,12 +23,12 @@ from mray._ipc.watching import Watching
 
 #: Connections that may wait to be accepted.
 _BACKLOG = 4096
-#: Pause of an acceptor that could not even refuse a peer, in seconds.
+#: Seconds, after a peer could not even be refused.
 REST_SECONDS = 0.05
 
 
 def listen_at(path: str, backlog: int = _BACKLOG) -> socket.socket:
-    """A non-inheritable socket that listens at `path`, to which only this user may connect, whatever the umask."""
+    """A non-inheritable socket to which only this user may connect, whatever the umask."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         with socket_name(path) as name:
@@ -47,7 +45,7 @@ class Acceptor(ABC):
     """Accepts connections for a reactor; holds a spare descriptor."""
 
     def __init__(self, reactor: Watching, source: socket.socket, welcome: Callable[[socket.socket], None], who: str) -> None:
-        """`welcome` receives each connection of this user; `who` is the name of this process. The owner of the source closes it."""
+        """`welcome` receives each connection of this user; `who` names this process. The owner of the source closes it."""
         self._reactor = reactor
         self._source = source
         self._welcome = welcome
@@ -59,9 +57,7 @@ class Acceptor(ABC):
 
     @abstractmethod
     def _take(self) -> socket.socket:
-        """The next peer. Raises BlockingIOError without one, EOFError at the end, another OSError when it waits on for lack of a
-        descriptor.
-        """
+        """The next peer. Raises BlockingIOError without one, EOFError at the end, another OSError for lack of a descriptor."""
 
     def _ready(self, _events: int) -> None:
         self._take_spare()
@@ -74,7 +70,7 @@ class Acceptor(ABC):
                 self._reactor.forget(self._source.fileno())
                 return
             except OSError:
-                # No other peer could be refused either, so pause.
+                # No other peer could be refused either.
                 self._rest()
                 return
             if sock is None:
@@ -85,7 +81,7 @@ class Acceptor(ABC):
                 sock.close()
 
     def _take_or_refuse(self) -> socket.socket | None:
-        """The next peer; None if it had to be refused. Raises BlockingIOError when none waits, OSError when one must wait on."""
+        """The next peer; None if it was refused. Raises BlockingIOError when none waits, OSError when one must wait on."""
         try:
             return self._take()
         except OSError as error:
@@ -102,13 +98,13 @@ class Acceptor(ABC):
         return None
 
     def _take_somehow(self) -> socket.socket:
-        """Accept, if need be above this process's soft limit until the peer is answered."""
+        """Accept, if need be above the soft limit until the peer is answered."""
         try:
             return self._take()
         except OSError as error:
             if error.errno != errno.EMFILE:
                 raise
-        with above_limit():  # the limit was lowered below what was open: the spare's number is above it
+        with above_limit():  # the limit was lowered below the spare's number
             return self._take()
 
     def _why(self, error: OSError) -> str:
@@ -130,19 +126,17 @@ class Acceptor(ABC):
             self._spare = -1
 
     def close(self) -> None:
-        """The process leaves its session, or is a fork of one that has. Idempotent."""
+        """Idempotent."""
         self._let_spare_go()
 
 
 class ListenerAcceptor(Acceptor):
-    """A listening socket, to which a peer that knows its name may connect."""
-
     def _take(self) -> socket.socket:
         return self._source.accept()[0]
 
 
 class ChannelAcceptor(Acceptor):
-    """The channel through which the node passes connections to this process (see `mray._ipc.introductions`)."""
+    """See `mray._ipc.introductions`."""
 
     def _take(self) -> socket.socket:
         # Peek first: the kernel drops a descriptor that it has no room for with its packet.

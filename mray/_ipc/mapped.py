@@ -5,24 +5,19 @@
                                                        values are views of it              ^
                                                        find(address) -> Region --- (key, pid, fd, inode) --- in a message
 
-*Copy-on-write.* A receiver may write to its value: torch has no read-only tensors, and libraries ignore numpy's flag. Its writes go to its
-own pages; the writer and all other readers still see what was sent. `Region` answers two questions:
+*Copy-on-write.* A receiver's writes to its value go to its own pages. `Region` answers two questions:
 
-* Before a mapping shows the next message, its own pages must be dropped (`refresh`), or they would hide it.
-* A value that was written to is not what was sent, and is copied to be passed on (`is_clean`).
+* Before a mapping shows the next message, its own pages must be dropped (`refresh`).
+* A value that was written to is copied to be passed on (`is_clean`).
 
-Own pages come only from page faults, so a process without a fault since it received the value has not written to it. Otherwise its page
-table tells. Where the kernel tells neither, every mapping counts as written after use.
+Own pages come only from page faults; after a fault the page table shows them. Where the kernel shows neither, every mapping counts as
+written after use.
 
-*Claimed.* A value's arrays are read-only views of memory. Code that writes into such a view, such as an in-place collective, claims the
-memory first (`claim`): the claim succeeds if no other reading received the same memory, and later readings receive other memory.
-References are not counted, since counts are the interpreter's affair.
+*Claimed.* Code that writes into a value's read-only view, such as an in-place collective, claims the memory first (`claim`): that
+succeeds if no other reading received it, and later readings receive other memory.
 
-*Known by address.* A tensor does not say whose memory it lies in; `find` looks its address up.
-
-*By descriptor.* A segment's name is unlinked as soon as its readers have mapped it. A process that passes a value on retains a descriptor,
-and the next one opens ``/proc/<pid>/fd/<fd>``, which the kernel grants to processes of the same user; the inode proves that it is the
-right file. Where the kernel denies it, for instance to a process that has changed its user, the next one asks for the descriptor.
+*By descriptor.* A segment's name is unlinked early. A process that passes a value on retains a descriptor, and the next one opens
+``/proc/<pid>/fd/<fd>``; the inode proves that it is the right file. Where the kernel denies it, the next one asks for the descriptor.
 """
 
 from __future__ import annotations
@@ -43,7 +38,7 @@ from mray._common.process_local import kernel_pid
 from mray._ipc.limits import exhausted, lacks_descriptor
 from mray._ipc.segment import PAGE, UNTRACKED, Ask, Descriptor, offer, open_read_only
 
-#: Private, and without reserving memory for pages that are rarely written.
+#: Without reserving memory for pages that are rarely written.
 _PRIVATE = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0x4000)
 _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
 
@@ -52,7 +47,7 @@ _PAGEMAP = "/proc/self/pagemap"
 _ENTRY = 8
 _SHARED_PAGES = bytes(byte for byte in range(256) if not byte & 0xC0 or byte & 0x20)
 
-#: ``struct pm_scan_arg``, the request that searches the page table, and the categories of pages.
+#: ``struct pm_scan_arg``, the search of the page table, and the categories of pages.
 _SCAN = Struct("@12Q")
 _PAGEMAP_SCAN = 3 << 30 | _SCAN.size << 16 | ord("f") << 8 | 16
 _REGION_BYTES = 24
@@ -63,7 +58,7 @@ _SELF = resource.RUSAGE_SELF
 
 
 class _Buffer(ctypes.Structure):
-    """``Py_buffer`` of the C API, with padding for the fields after `len`."""
+    """``Py_buffer``, with padding for the fields after `len`."""
 
     _fields_ = (("buf", ctypes.c_void_p), ("obj", ctypes.c_void_p), ("len", ctypes.c_ssize_t), ("rest", ctypes.c_char * 96))
 
@@ -76,7 +71,7 @@ _release_buffer.restype = None
 
 
 def address_of(exporter: Any) -> int:
-    """The address of a contiguous bytes-like object."""
+    """Of a contiguous bytes-like object."""
     buffer = _Buffer()
     _get_buffer(exporter, buffer, 0)
     address: int = buffer.buf or 0
@@ -86,10 +81,9 @@ def address_of(exporter: Any) -> int:
 
 # ------------------------------------------------------------------------------------ whose views they are
 class Claimable:
-    """Memory of which a reading has read-only views, and which that reading may claim."""
+    """Memory whose only reading may claim it."""
 
-    #: The number of readings that received it: one, or several (not counted exactly); 0: it has no owner, as a slot that the next message
-    #: reuses.
+    #: Readers that received it: one, or several (not counted exactly); 0: no owner, as a slot that the next message reuses.
     readings = 0
     #: Whether further readings receive other memory; whether its only reading has claimed it.
     is_parted = False
@@ -100,13 +94,13 @@ class Claimable:
 
 
 class OwnBytes(Claimable, bytearray):
-    """A copy of a small value's bytes for one reading."""
+    """A copy of a small value for one reading."""
 
     readings = 1
 
     @classmethod
     def aligned(cls, payload: Any, to: int) -> memoryview:
-        """A copy that begins at a multiple of `to` bytes: numpy, arrow and jax share such memory."""
+        """A copy that begins at a multiple of `to` bytes, as numpy, arrow and jax need to share it."""
         size = len(payload)
         own = cls(size + to)
         lead = -ctypes.addressof(_first_byte(own)) % to
@@ -118,7 +112,7 @@ _first_byte = ctypes.c_char.from_buffer
 
 
 def claim(view: memoryview) -> Any:
-    """Return the memory of this view for its reading to write to; None if others received it too, or it has no owner."""
+    """Return the memory of a view for its reading to write to; None if others received it too, or it has no owner."""
     memory = view.obj
     if not isinstance(memory, Claimable):
         return None
@@ -127,7 +121,7 @@ def claim(view: memoryview) -> Any:
             return None
         memory.is_parted = True
         memory.part()
-        # A thread that is receiving the same memory has added its reading, or will see `is_parted` and take other memory.
+        # A thread that is receiving the same memory has added its reading, or will see `is_parted`.
         if memory.readings != 1:
             return None
         memory.is_claimed = True
@@ -135,17 +129,16 @@ def claim(view: memoryview) -> Any:
 
 
 class Mapped(Claimable, mmap.mmap):
-    """A private mapping of a segment. Views keep it alive."""
+    """A private mapping, kept alive by views."""
 
     region: Region
-    #: A further object that the views keep alive; it may retain a weak reference to the mapping, called `mapping`, for later readings.
+    #: Also kept alive by the views; may retain a weak reference to the mapping, `mapping`, for later readings.
     holder: Any = None
 
     @classmethod
     def of(cls, fd: int, size: int, key: str, descriptor: Descriptor | None = None) -> Mapped:
-        """Map the first `size` bytes of `fd`.
-
-        `key` names the segment's role, under which one mapping is cached; it is the segment's name if there is no `descriptor`.
+        """Map the first `size` bytes of `fd`. `key` names the segment's role, under which one mapping is cached; without `descriptor` it is
+        the segment's name.
         """
         try:
             mapped = cls(fd, size, flags=_PRIVATE, prot=_READ_WRITE, **UNTRACKED)
@@ -171,7 +164,7 @@ class Mapped(Claimable, mmap.mmap):
 
 
 class Region:
-    """The address range of a mapping, and the state of its pages."""
+    """An address range, and the state of its pages."""
 
     __slots__ = ("__weakref__", "_clean", "_faults", "_name", "_used", "address", "descriptor", "end", "key", "size")
 
@@ -181,16 +174,16 @@ class Region:
         self.size = size
         self.end = address + size
         self.descriptor = descriptor
-        #: The segment's name, while a descriptor can be opened by it.
+        #: While a descriptor can be opened by it.
         self._name = key if descriptor is None else None
-        #: Bytes that may have been handed out since `refresh` last saw the mapping clean.
+        #: Bytes handed out since `refresh` last saw the mapping clean.
         self._used = 0
         self._faults = fault_count()
         #: The part last seen clean, and the fault count then. (The first write to a page is a fault.)
         self._clean: tuple[int, int, int] | None = None
 
     def described(self) -> Descriptor | None:
-        """The descriptor by which other processes map the segment; None when they cannot."""
+        """The descriptor by which other processes map the segment, or None."""
         name = self._name
         if self.descriptor is None and name is not None:
             self._name = None
@@ -199,7 +192,7 @@ class Region:
         return self.descriptor
 
     def refresh(self, memory: Mapped, length: int) -> bool:
-        """Show the segment's contents in the first `length` bytes, which have no views and are about to be handed out.
+        """Show the segment's contents in the first `length` bytes, which have no views.
 
         Returns whether what was handed out before is known to have been written to.
         """
@@ -220,7 +213,7 @@ class Region:
         """Record that a part of the region was sent, or is about to be."""
 
     def is_clean(self, address: int, length: int) -> bool:
-        """Whether this process has not written there since the mapping was handed out; False also if that is unknown."""
+        """Whether this process has not written there since the mapping was handed out; False also if unknown."""
         faults = fault_count()
         if _probe().counts and (faults == self._faults or (address, length, faults) == self._clean):
             return True
@@ -231,12 +224,12 @@ class Region:
 
 
 # ------------------------------------------------------------------------------------------ by descriptor
-#: How another process finds memory: its key, a process, a descriptor in it, and the inode that the descriptor must have.
+#: Key, process, descriptor in it, inode that the descriptor must have.
 Origin = tuple[str, int, int, int]
 
 
 def _lent(inode: int) -> str:
-    """The name under which memory that is passed on is offered."""
+    """Under which passed-on memory is offered."""
     return f"inode {inode}"
 
 
@@ -250,7 +243,7 @@ def origin_of(region: Region) -> tuple[Origin, Descriptor] | None:
 
 
 def open_origin(pid: int, fd: int, inode: int, ask: Ask | None) -> Descriptor:
-    """The file that process `pid` has open as `fd`; `ask` the process for it where the kernel denies access."""
+    """Process `pid` has it open as `fd`; `ask` it where the kernel denies access."""
     try:
         opened = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except PermissionError:
@@ -262,13 +255,12 @@ def open_origin(pid: int, fd: int, inode: int, ask: Ask | None) -> Descriptor:
 
 # ---------------------------------------------------------------------------------- what the kernel tells
 def fault_count() -> int:
-    """Page faults of this process so far."""
     usage = _usage(_SELF)
     return usage.ru_minflt + usage.ru_majflt
 
 
 def has_own_pages(address: int, length: int) -> bool | None:
-    """Whether any page of a private mapping there is a copy of this process's own; None if the kernel does not tell."""
+    """Whether this process has copies of private pages there; None if the kernel does not tell."""
     if not _probe().shows:
         return None
     return _has_own_pages(address, length)
@@ -290,7 +282,7 @@ def _has_own_pages(address: int, length: int) -> bool:
 
 
 def _scan(fd: int, start: int, end: int) -> bool:
-    """Let the kernel search for the first own page: untouched pages cost nothing."""
+    """The kernel finds the first own page: untouched ones cost nothing."""
     found = ctypes.create_string_buffer(_REGION_BYTES)
     asked = _SCAN.pack(_SCAN.size, 0, start, end, 0, ctypes.addressof(found), 1, 1, _IS_FILE, _IS_FILE, _IS_PRESENT | _IS_SWAPPED, _IS_FILE)
     regions: int = fcntl.ioctl(fd, _PAGEMAP_SCAN, bytearray(asked))
@@ -298,10 +290,10 @@ def _scan(fd: int, start: int, end: int) -> bool:
 
 
 class _Probe:
-    """The file in which this kernel counts page faults; tried out once."""
+    """Where this kernel shows own pages; tried out once."""
 
     def __init__(self) -> None:
-        #: Whether writing to a private mapping counts as a fault, and whether the page table shows it.
+        #: Whether writing to a private mapping counts as a fault; whether the page table shows it.
         self.counts = self.shows = False
         try:
             fd = os.memfd_create("mray-probe")
@@ -327,7 +319,7 @@ _probe = functools.cache(_Probe)
 
 # ---------------------------------------------------------------------------------------- who lies where
 _registering = threading.Lock()
-#: Sorted addresses of regions, including some dead ones; the live regions by address.
+#: Sorted addresses, some dead; the live regions by address.
 _starts: list[int] = []
 _regions: dict[int, weakref.ref[Region]] = {}
 _LEAST_GONE = 64
@@ -335,7 +327,7 @@ _sweep_at = _LEAST_GONE
 
 
 def register(region: Region) -> None:
-    """Make `find` know a region while it lives."""
+    """While it lives, `find` returns it."""
     global _starts, _sweep_at
     with _registering:
         if len(_starts) >= _sweep_at:
@@ -358,7 +350,6 @@ def _unregister(region: Region) -> None:
 
 
 def find(address: int, length: int) -> Region | None:
-    """The region in which these bytes lie."""
     starts = _starts
     place = bisect_right(starts, address)
     while place:

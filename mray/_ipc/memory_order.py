@@ -1,7 +1,7 @@
 """Memory order: what a writer does before it publishes, what a reader does before it trusts.
 
-Python has no memory model, so this file holds the rules of shared memory; other files cite it in comments ``# SYNC POINT <name>:
-<words>``, which have the same words at both ends.
+Python has no memory model, so these are the rules of shared memory. Comments ``# SYNC POINT <name>: <words>`` cite them, with the same
+words at both ends.
 
 Assumptions
 -----------
@@ -14,18 +14,16 @@ Assumptions
    aarch64 keeps none of these without a barrier.
 
 ``fence()`` is a full barrier built from locks. A lock is a POSIX semaphore up to Python 3.13 and a byte of CPython's own since; taking a
-free one is one atomic read-modify-write either way (glibc's ``sem_trywait``, ``_Py_atomic_compare_exchange``).
+free one is one atomic read-modify-write.
 
-* x86-64: that is a locked instruction (``lock cmpxchg`` in glibc's ``sem_trywait``), across which no load and no store moves (Intel SDM
-  vol. 3, "Memory Ordering", 9.2.3.9 in 2023): a full barrier by itself.
-* aarch64: taking a lock has acquire semantics on its load, and releasing it has release semantics on its store, and no more. So the fence
-  takes, releases and takes again: earlier accesses are ordered before the release, later ones after the second acquire, and a
+* x86-64: that is a locked instruction , across which no load and no store moves (Intel SDM vol. 3, "Memory Ordering").
+* aarch64: taking a lock is an acquire, releasing it a release, and no more. So the fence takes, releases and takes again: earlier
+  accesses are ordered before the release, later ones after the second acquire, and a
   store-release is ordered before a load-acquire that follows it in program order (Arm ARM, B2.3, "Barrier-ordered-before": ``[L]; po;
-  [A]``). The exception there, acquires with RCpc semantics (``LDAPR``), does not apply to a read-modify-write: ``LDAXR`` and ``CASA`` are
-  RCsc.
+  [A]``). RCpc acquires (``LDAPR``) are excepted; those of a read-modify-write (``LDAXR``, ``CASA``) are RCsc.
 
-Each fence creates its lock, because a fence may run inside a fence: a finalizer or a signal handler can run between any two byte codes,
-and on a shared lock it would wait for the frame it interrupted.
+Each fence creates its lock, because a finalizer or a signal handler may run a fence inside a fence, and on a shared lock would wait for
+the frame it interrupted.
 
 The patterns
 ------------
@@ -35,29 +33,21 @@ park:     write the own parked word; ``fence()``; poll again; only then sleep.
 ring:     publish; ``fence()``; read the peer's parked word; ring its doorbell if it is set.
 
 ``park`` and ``ring`` are Dekker's pattern: at least one of the two processes sees the other's store, so either the sleeper sees the
-message or the writer sees the sleeper. It is the one pattern that needs an instruction on x86-64 too, on both sides.
+message or the writer sees the sleeper. It alone needs an instruction on x86-64 too, on both sides.
 
 Evidence
 --------
-*Explored*: ``tests/interleavings`` runs the real code in every order of its steps, with a crash of either side after any step; its
-package
-lists the protocols and bounds. It covers sequential consistency; store buffers, which is x86-64; and, for the smallest shapes (no
-spinning),
-stores and loads in any order between two fences, with dependencies ordering nothing, which is weaker than aarch64 (two loads at most are
-outstanding at a time). The threads of a dozing process are explored under sequential consistency only. Mutants without a fence fail:
-torn
-messages, overwritten slots, lost wake-ups, members taken for lost. (A fence beside another one that also does its work can be removed
-without a failure.)
-*Proved* for aarch64 thereby: in those shapes, on any processor that reorders no more than this, given that ``fence()`` is a full barrier
-and
-words are not torn, every order of steps is correct. Larger shapes are not covered.
-*Measured* on x86-64: ``tests/stress/test_memory_order.py`` plays publish, park and ring, and whole words, between two processes.
+*Explored*: ``tests/interleavings`` runs the real code in every order of its steps, with a crash of either side after any step: under
+sequential consistency; with store buffers (x86-64); and, for the smallest shapes (no spinning), with stores and loads in any order
+between two fences, which is weaker than aarch64 (two loads at most are outstanding at a time). The threads of a dozing process are
+explored under sequential consistency only. Mutants without a fence fail, unless another fence beside it does its work.
+*Proved* for aarch64 thereby: in those shapes every order of steps is correct, given that ``fence()`` is a full barrier and words are not
+torn.
+*Measured* on x86-64: ``tests/stress/test_memory_order.py`` plays the patterns between two processes.
 *Only argued* for aarch64: that words are single-copy atomic, that the C library's locks make a full barrier, that what one process has
 passed
-to the kernel (a file, a name, a message) reaches another after what was written before, and the null device's events. No processor is
-proved
-against a compiler that merges two accesses through the buffer protocol (rule 3): the interpreter calls them through pointers that no
-present compiler can see through.
+to the kernel (a file, a name, a message) reaches another after what was written before, and the null device's events. Rule 3 is argued
+too: the interpreter calls the buffer protocol through pointers that no present compiler can see through.
 """
 
 from __future__ import annotations
@@ -66,17 +56,15 @@ from _thread import allocate_lock
 
 from mray._common.kept import os
 
-#: Whether the processor keeps stores in order and loads in order (x86-64).
 TOTAL_STORE_ORDER = os.uname().machine in ("x86_64", "AMD64", "i686")
 
 
 def _fence_locked() -> None:
-    """A full memory barrier of this thread."""
     allocate_lock().acquire()
 
 
 def _fence_paired() -> None:
-    """A full memory barrier of this thread, for processors with weak order."""
+    """For processors with weak order."""
     lock = allocate_lock()
     lock.acquire()
     lock.release()
@@ -84,10 +72,10 @@ def _fence_paired() -> None:
 
 
 def _nothing() -> None:
-    """No instruction: x86-64 keeps stores in order and loads in order."""
+    """x86-64 keeps stores in order and loads in order."""
 
 
-#: A full barrier: no access of this thread moves across it in either direction.
+#: No access of this thread moves across it in either direction.
 fence = _fence_locked if TOTAL_STORE_ORDER else _fence_paired
 #: Before the sequence word is written.
 publish_fence = _nothing if TOTAL_STORE_ORDER else _fence_paired

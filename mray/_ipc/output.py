@@ -1,8 +1,7 @@
 """Output of workers: bytes from a pipe become lines with the name of the task or actor that printed them.
 
-The node reads; workers write. The name changes inside a worker, so the worker writes it into the stream: a marker, the name, a line end
-(`name_marker`), which the node removes. A marker may stand in the middle of a line. Notes travel the same way (`note`): messages of a
-worker to the driver about a progress bar or a breakpoint; they end no line.
+A worker writes the name into the stream where it changes: a marker, the name, a line end, perhaps in the middle of a line; the node
+removes it. Notes travel the same way: messages to the driver about a progress bar or a breakpoint.
 """
 
 from __future__ import annotations
@@ -13,24 +12,22 @@ _START = b"\x00\x01mray-"
 MARKER = _START + b"name:"
 _NOTE = _START + b"note:"
 
-#: A longer line is passed on in pieces.
+#: Longer lines are passed on in pieces.
 LONGEST_LINE = 1 << 20
-#: Bytes of the longest note, which with its marker is written atomically (PIPE_BUF).
+#: In bytes; with its marker it is written atomically (PIPE_BUF).
 LONGEST_NOTE = 4000
-#: The end of a worker's output that the error of its crash shows: bytes, and of them lines.
+#: The end of a worker's output that the error of its crash shows.
 TAIL_BYTES = 4096
 _TAIL_LINES = 40
 
 
 def name_marker(name: str) -> bytes:
-    """The marker that a worker writes, in one piece, before its first output under a new name."""
+    """To be written in one piece before the first output under a new name."""
     return MARKER + name.replace("\n", " ").encode("utf-8", "replace")[:3000] + b"\n"
 
 
 def note(text: str) -> bytes:
-    """The marker that a worker writes, in one piece, to send the driver a text. Raises ValueError when it is too long or has several
-    lines.
-    """
+    """The marker that sends the driver a text, to be written in one piece. Raises ValueError when it is too long or has several lines."""
     raw = text.encode("utf-8", "replace")
     if len(raw) > LONGEST_NOTE or b"\n" in raw:
         raise ValueError(f"a note is one line of at most {LONGEST_NOTE} bytes")
@@ -38,15 +35,14 @@ def note(text: str) -> bytes:
 
 
 def last_lines(tail: bytes) -> bytes:
-    """The end of a worker's output, as far as an error shows it."""
     lines = tail.splitlines()
     if len(tail) == TAIL_BYTES and len(lines) > 1:
-        del lines[0]  # its beginning is cut off
+        del lines[0]
     return b"\n".join(lines[-_TAIL_LINES:])
 
 
 def end_of_file(path: str, lines: int) -> str:
-    """The last lines of a log; "" when it cannot be read."""
+    """Empty when the file cannot be read."""
     try:
         with io.open(path, encoding="utf-8", errors="replace") as file:
             return "\n".join(file.read().splitlines()[-lines:])
@@ -55,25 +51,22 @@ def end_of_file(path: str, lines: int) -> str:
 
 
 class LineSplitter:
-    """The lines of one stream."""
-
     __slots__ = ("_is_open", "_rest", "name", "notes")
 
     def __init__(self) -> None:
         self.name = ""
-        #: Notes that have arrived and were not taken yet.
+        #: Not taken yet.
         self.notes: list[bytes] = []
         self._rest = b""
-        #: Whether the beginning of the current line has been passed on.
+        #: Whether the beginning of the current line was passed on.
         self._is_open = False
 
     @property
     def holds(self) -> bool:
-        """Whether it holds the beginning of an unfinished line."""
         return bool(self._rest)
 
     def feed(self, data: bytes) -> list[tuple[str, bytes]]:
-        """The lines finished so far, as (name, text with its line ends); consecutive lines of one name come as one text."""
+        """Finished lines as (name, text with line ends); consecutive lines of one name are one text."""
         data = self._rest + data
         lines: list[tuple[str, bytes]] = []
         if _START[:1] in data:
@@ -98,7 +91,7 @@ class LineSplitter:
         return [(self.name, text)]
 
     def _take_marks(self, data: bytes, lines: list[tuple[str, bytes]]) -> bytes:
-        """Remove the markers from the text, and return the text behind them; text before a change of name goes to `lines`."""
+        """Remove the markers, and return the text behind them; text before a change of name goes to `lines`."""
         start = 0
         while True:
             at = data.find(_START, start)
@@ -119,7 +112,7 @@ class LineSplitter:
                 start = at + 1
 
     def finish(self) -> list[tuple[str, bytes]]:
-        """The rest at the end of the stream: a line without an end, without an unfinished marker."""
+        """The rest at the end of the stream, with a line end."""
         rest, self._rest = self._rest[: _mark_at(self._rest)], b""
         is_open, self._is_open = self._is_open, False
         return [(self.name, rest + b"\n")] if rest or is_open else []

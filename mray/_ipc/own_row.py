@@ -1,7 +1,6 @@
-"""The session's table for one process: it can write to its own row only.
+"""Page protection of the session's table: a process can write to its own row only, and a wild write to another is a SIGSEGV.
 
-In drivers and workers, when they join. Enforced by page protection: a wild write of a program to another row ends this process with
-SIGSEGV. Not in `mray._ipc.table`, since the node does without ctypes, and writes to each row.
+Not in `mray._ipc.table`, since the node does without ctypes, and writes to each row.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 def keep_to(table: SessionTable, row: int) -> None:
-    """Make this row the only writable one of this process. (Where the kernel has no room for the mappings, all stay writable.)"""
+    """Make this row the only writable one of this process. Where the kernel has no room for the mappings, all stay writable."""
     start, size = address_of(table.segment.memory), table.segment.size
     _protect(start, row * PAGE, mmap.PROT_READ)
     _protect(start + (row + 1) * PAGE, size - (row + 1) * PAGE, mmap.PROT_READ)

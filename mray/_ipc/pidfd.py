@@ -1,6 +1,6 @@
 """`PidFd`: a process by a descriptor, which the kernel makes readable when the process has ended.
 
-In any process. A pid may be reused as soon as its process has been reaped; a descriptor never refers to another process.
+A pid may be reused once its process is reaped; a descriptor never refers to another process.
 """
 
 from __future__ import annotations
@@ -19,27 +19,23 @@ from mray._ipc.watching import Watching
 
 
 class PidFd:
-    """A process; used with ``with``, or by `then`."""
+    """Used with ``with``, or by `then`."""
 
     __slots__ = ("fd",)
 
     def __init__(self, pid: int, fd: int = -1) -> None:
-        """Open a descriptor, unless `fd` is one.
-
-        ProcessLookupError if there is no such process; another OSError if the kernel has no such descriptors, or none is left.
-        """
+        """Raises ProcessLookupError if there is no such process; another OSError if the kernel has no such descriptors, or none is left."""
         self.fd = os.pidfd_open(pid) if fd < 0 else fd
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait up to this many seconds (None: forever) for the process to end; returns whether it has."""
+        """Wait for the process to end (None: forever); returns whether it has."""
         poll = select.poll()
         poll.register(self.fd, select.POLLIN)
         return bool(poll.poll(None if seconds is None else seconds * 1000))
 
     def then(self, reactor: Watching, callback: Callable[[], None]) -> Cancel:
-        """Call back once, in the reading thread, when the process has ended. Returns an idempotent cancel function.
-
-        If the reactor cannot watch the descriptor, it is closed and the reactor's OSError raised.
+        """Call back once, in the reading thread, when the process has ended. Returns an idempotent cancel function. If the reactor cannot
+        watch the descriptor, it is closed and the reactor's OSError raised.
         """
 
         def end() -> None:
@@ -59,7 +55,7 @@ class PidFd:
         return end
 
     def signal(self, number: int) -> None:
-        """Send a signal; does nothing if the process has ended."""
+        """Ignored if the process has ended."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.fd, number)
 
@@ -85,5 +81,5 @@ def is_dead(process: tuple[int, int]) -> bool:
             return found.wait(0) or start_of(pid) not in (0, started)
     except ProcessLookupError:
         return True
-    except OSError as error:  # a kernel without pidfds; or no descriptor is left
+    except OSError as error:  # a kernel without pidfds; or no descriptor
         return error.errno == errno.ENOSYS and start_of(pid) != started

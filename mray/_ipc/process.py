@@ -1,14 +1,11 @@
 """Processes as the kernel has them: names, parents, exits, and what they leave.
 
-Any process of a session. Functions that Python's `os` lacks are called through ctypes.
-
 Note [lifeline]
 ---------------
-Every worker must be killed when the node exits, whatever code it runs. PR_SET_PDEATHSIG would tie it to its parent, the zygote, which
-may
-die before. So the node alone holds the writing end of a pipe; each worker opens the reading end as a file of its own and asks the kernel
+Every worker must be killed when the node exits, whatever code it runs. PR_SET_PDEATHSIG would tie it to the zygote. So the node alone
+holds the writing end of a pipe; each worker opens the reading end as a file of its own and asks the kernel
 for
-SIGKILL on any event of it. Nothing is ever written: the event is the node's exit.
+SIGKILL on any event of it.
 """
 
 from __future__ import annotations
@@ -30,21 +27,21 @@ _F_SETSIG = 10
 #: The number that the kernel gives its first pid namespace.
 _FIRST_NAMESPACE = 0xEFFFFFFC
 
-#: Seconds that a process may show no environment while it executes a program.
+#: Seconds without an environment during an exec.
 _LONGEST_EXEC = 0.1
 
-#: Bytes of argument that a process is started with to make room for its title.
+#: Bytes of argument that make room for a title.
 TITLE_ROOM = 256
-#: The title of an idle worker that is no actor.
+#: An idle worker that is no actor.
 IDLE_TITLE = "IDLE"
 
 _libc = ctypes.CDLL(None, use_errno=True)
-#: Whether this process has `TITLE_ROOM` whatever its arguments were: see `make_room`.
+#: Whether `make_room` has made `TITLE_ROOM`.
 _has_more_room = False
 
 
 class Title:
-    """The title of this process in `ps`: argv[0], and in 15 bytes the name of the main thread.
+    """The title in `ps`: argv[0], and in 15 bytes the main thread's name.
 
     Create one per process, after the fork. Main thread only.
     """
@@ -53,9 +50,7 @@ class Title:
         self._shown = ""
         self._start = 0
         self._room = 0
-        #: The address of the arguments' last byte.
         self._last = 0
-        # Without /proc the title stays as it is.
         with contextlib.suppress(OSError, ValueError, IndexError):
             start, end, _variables, _end = _shown_memory()
             if end - start > 1:
@@ -66,7 +61,6 @@ class Title:
                 self._room = TITLE_ROOM if _has_more_room else min(self._last, TITLE_ROOM)
 
     def set(self, text: str) -> None:
-        """Show ``ray::<text>``."""
         if text == self._shown:
             return
         self._shown = text
@@ -80,7 +74,7 @@ class Title:
 
 
 def shown_title(pid: int) -> str:
-    """The text that another process's `Title` shows, as far as it has room; "" without one, or without such a process."""
+    """The text of another process's `Title`, as far as it has room; "" without one."""
     try:
         with io.open(f"/proc/{pid}/cmdline", "rb") as file:
             shown = file.read(TITLE_ROOM).partition(b"\0")[0].decode("utf-8", "replace").rstrip()
@@ -90,9 +84,8 @@ def shown_title(pid: int) -> str:
 
 
 def show_variable(name: str, value: str) -> None:
-    """Change a variable of this process as others read it, if its value had the same length when the program was started.
-
-    The kernel shows the environment of that time, whatever `os.environ` says. Raises OSError when there is no room for the value.
+    """Change a variable of this process as others read it, if there is room: the kernel shows the environment of the program's start.
+    Raises OSError.
     """
     _arguments, _end, start, end = _shown_memory()
     shown = b"\0" + ctypes.string_at(start, end - start)
@@ -115,10 +108,8 @@ def check_room(name: str, size: int) -> int:
 
 
 def make_room(name: str, size: int) -> None:
-    """In a forked process: make room for its title and for a variable of this size where other processes read them.
-
-    The kernel shows the memory that arguments and environment had when the program was started. Of the other variables those that fit
-    stay, the shortest first.
+    """In a forked process: make room for its title and for a variable of this size in the memory that other processes read: arguments and
+    environment of the program's start. Of the other variables those that fit stay, the shortest first.
     """
     global _has_more_room
     place = check_room(name, size)
@@ -137,29 +128,28 @@ def make_room(name: str, size: int) -> None:
 
 
 def _variable(name: str, value: str) -> bytes:
-    """The text of a variable in memory."""
     return os.fsencode(f"{name}={value}") + b"\0"
 
 
 def _shown_memory() -> tuple[int, int, int, int]:
-    """Begin and end addresses of this process's arguments, and of its environment, as the kernel shows them."""
+    """Begin and end addresses of the arguments, and of the environment."""
     start, end, variables, last = map(int, stat_of("self")[45:49])
     return start, end, variables, last
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of its descendants whose parents die."""
+    """Make this process the parent of orphaned descendants."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def die_with(lifeline: int) -> None:
-    """Kill this process (SIGKILL) when the last writer of the pipe exits; `lifeline` is its reading end. See Note [lifeline]."""
-    # An open file of its own: owner and signal belong to it, and the inherited one is shared with every sibling.
+    """Kill this process when the last writer of the pipe exits; `lifeline` is its reading end. See Note [lifeline]."""
+    # An open file of its own: owner and signal belong to it, and siblings share the inherited one.
     fd = os.open(f"/proc/self/fd/{lifeline}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(fd, _F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_ASYNC)
-    # The writer may have exited before: then the pipe reads as ended.
+    # The writer may have exited before.
     try:
         if not os.read(fd, 1):
             os.kill(os.getpid(), signal.SIGKILL)
@@ -168,30 +158,29 @@ def die_with(lifeline: int) -> None:
 
 
 def die_with_parent() -> None:
-    """In a new child, before it executes a program: kill it (SIGKILL) when the thread that created it ends."""
+    """In a new child, before its exec: kill it when the thread that created it ends."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 def exit_status(info: os.waitid_result) -> int:
-    """Exit code, or minus the signal, of a child that `os.waitid` reported."""
+    """Exit code, or minus the signal."""
     return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:
-    """Send a signal; ignored when the process does not exist."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
 
 
 def prefer_as_victim(score: int) -> None:
-    """Make the kernel's OOM killer prefer this process (and its children) to those with a lower score."""
+    """Make the OOM killer prefer this process (and its children) to those with a lower score."""
     with contextlib.suppress(OSError), io.open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
         file.write(str(score))
 
 
 @above_limit()
 def children() -> list[int]:
-    """Pids of this process's children, unreaped ones included. For processes with one thread."""
+    """Unreaped ones included. For processes with one thread."""
     pid = os.getpid()
     try:
         with io.open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
@@ -205,13 +194,13 @@ def all_pids() -> list[int]:
 
 
 def stat_of(pid: int | str) -> list[bytes]:
-    """The fields of ``/proc/PID/stat`` from the state on. OSError when the process does not exist."""
+    """From the state on. OSError when the process does not exist."""
     with io.open(f"/proc/{pid}/stat", "rb") as file:
         return file.read().rsplit(b")", 1)[1].split()
 
 
 def parent_of(pid: int) -> int:
-    """The parent's pid; 0 when the process does not exist."""
+    """0 when the process does not exist."""
     try:
         return int(stat_of(pid)[1])
     except OSError:
@@ -219,7 +208,7 @@ def parent_of(pid: int) -> int:
 
 
 def start_of(pid: int) -> int:
-    """The start time of a process in clock ticks since boot, which makes a pid unique; 0: it is dead."""
+    """In clock ticks since boot, which makes a pid unique; 0: it is dead."""
     try:
         info = stat_of(pid)
     except OSError:
@@ -228,12 +217,12 @@ def start_of(pid: int) -> int:
 
 
 def namespace() -> int:
-    """The number of this process's pid namespace; pids of another one mean nothing here."""
+    """Pids of another namespace mean nothing here."""
     return os.stat("/proc/self/ns/pid").st_ino
 
 
 def namespace_mark() -> int:
-    """Its last 16 bits, for short names."""
+    """The last 16 bits, for short names."""
     try:
         return namespace() & 0xFFFF
     except OSError:  # without /proc
@@ -241,12 +230,12 @@ def namespace_mark() -> int:
 
 
 def sees_all() -> bool:
-    """Whether this process sees those of every pid namespace: it is in the machine's first."""
+    """Whether this is the machine's first namespace, whose processes see all others."""
     return namespace_mark() == _FIRST_NAMESPACE & 0xFFFF
 
 
 def command_line(pid: int) -> str:
-    """The command that a process was started with, or its title; "" after its exit, reaped or not."""
+    """The command of a process, or its title; "" after its exit, reaped or not."""
     try:
         with io.open(f"/proc/{pid}/cmdline", "rb") as file:
             return " ".join(file.read().decode("utf-8", "replace").split("\0")).strip()
@@ -255,7 +244,7 @@ def command_line(pid: int) -> str:
 
 
 def has_mapped(pid: int, name: str) -> bool:
-    """Whether a process has mapped shared memory of this name, which it loses when it executes another program. True if unknown."""
+    """Whether a process has mapped shared memory of this name, which an exec drops. True if unknown."""
     try:
         with io.open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
             return any(name in line for line in file)
@@ -264,14 +253,14 @@ def has_mapped(pid: int, name: str) -> bool:
 
 
 def with_variable(name: str, value: str) -> list[int]:
-    """Pids of this user's processes that were started with this variable; never this process."""
+    """Pids of this user's processes that were started with this variable, except this process."""
     return carrying(name, value, filter(_is_anothers_of_ours, all_pids()))
 
 
 def carrying(name: str, value: str, pids: Iterable[int], patience: float = _LONGEST_EXEC) -> list[int]:
-    """Those of these processes that were started with this variable, as far as this process may read it.
+    """Those that were started with this variable, as far as it may be read.
 
-    A process in the middle of an exec shows no environment: it is read again, for `patience` seconds.
+    A process in the middle of an exec shows no environment; it is read again for `patience` seconds.
     """
     wanted = f"{name}={value}".encode()
     found = []
@@ -302,14 +291,14 @@ def _is_anothers_of_ours(pid: int) -> bool:
 
 
 def _environment_of(pid: int) -> bytes | None:
-    """The environment that the kernel shows for a process; None: it is in the middle of an exec."""
+    """None: it is in the middle of an exec."""
     if shown := _read_environment(pid):
         return shown
     info = stat_of(pid)
     memory, last = int(info[20]), int(info[48])
     if not memory:  # dead, or a kernel thread
         return b""
-    return _read_environment(pid) if last else None  # the exec may be over by now
+    return _read_environment(pid) if last else None  # the exec may be over
 
 
 def _read_environment(pid: int) -> bytes:
@@ -321,12 +310,12 @@ _REFERENCE = re.compile(r"\$\{(\w+)\}")
 
 
 def expand(value: str, variables: Mapping[str, str]) -> str:
-    """Replace every ``${NAME}`` by its value in `variables`, or by nothing. A name without a value that has lower-case letters stays."""
+    """Replace every ``${NAME}`` by its value, or by nothing. A name without a value that has lower-case letters stays."""
     return _REFERENCE.sub(lambda found: variables.get(found[1], found[0] if found[1] != found[1].upper() else ""), value)
 
 
 def expand_all(environment: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
-    """`environment` with its references replaced: by each other's values, a variable's own by its previous value."""
+    """Replace references: by each other's values, a variable's own by its previous value."""
     if not any("${" in value for value in environment.values()):
         return dict(environment)
     known, waiting = dict(variables), dict(environment)
@@ -338,7 +327,7 @@ def expand_all(environment: Mapping[str, str], variables: Mapping[str, str]) -> 
 
 
 def status_of_dead(pid: int) -> int | None:
-    """Exit status of an unreaped dead process; None once it is reaped, or while it lives."""
+    """None once it is reaped, or while it lives."""
     try:
         info = stat_of(pid)
     except OSError:
@@ -349,13 +338,11 @@ def status_of_dead(pid: int) -> int | None:
 def spawn(
     path: str, arguments: list[str], environment: Mapping[str, str], descriptors: Mapping[int, int], *, new_session: bool = False
 ) -> int:
-    """Start a program and return its pid. `descriptors` maps its descriptor numbers to this process's; of all others only inheritable ones
-    pass.
+    """`descriptors` maps the program's descriptor numbers to this process's; of all others only inheritable ones pass.
 
-    SIGINT begins blocked in it, so that a Ctrl-C reaches it only when it is ready to ignore it; with `new_session` it is in a kernel
-    session of its own, which no Ctrl-C reaches.
+    SIGINT begins blocked, so that a Ctrl-C reaches the program only when it is ready; with `new_session` no Ctrl-C reaches it.
     """
-    # Through high numbers first, since a source may be another one's target.
+    # Through high numbers first: a source may be another's target.
     high: dict[int, int] = {}
     try:
         for target, source in descriptors.items():
@@ -376,7 +363,7 @@ def spawn(
 
 
 def close_all_but(keep: Iterable[int]) -> None:
-    """Close every descriptor above 2 except these."""
+    """Above 2."""
     low = 3
     for fd in sorted(set(keep)):
         if fd >= low:

@@ -1,11 +1,9 @@
 """A lock that user code may want at any moment, even inside of what it guards.
 
-The garbage collector may run at any allocation of any thread, and with it the user's finalizers, which may call anything, `get` for
-instance. In a thread that owns the lock such a call would find the guarded state half changed, and wait forever. So the collector is off
-while the lock is owned, and garbage is collected a little later.
+The garbage collector runs the user's finalizers at any allocation of any thread. In a thread that owns the lock, a finalizer's call
+would find the guarded state half changed, and wait forever. So the collector is off while the lock is owned.
 
-Rejected: running the collector explicitly (its cost is paid more often); serving such calls in another thread (it would wait for the
-lock).
+Rejected: running the collector explicitly (costs more); serving such calls in another thread (it would wait for the lock).
 """
 
 from __future__ import annotations
@@ -21,23 +19,21 @@ class QuietLock:
     __slots__ = ("_collects", "_depth", "inner")
 
     def __init__(self) -> None:
-        #: The lock itself, for code that a finalizer may interrupt anywhere.
+        #: The lock alone, for code that a finalizer may interrupt anywhere.
         self.inner: Any = threading.RLock()
         self._depth = 0
-        #: Whether the collector is to be enabled when the lock is free.
+        #: Whether to enable the collector when the lock is free.
         self._collects = False
 
     def abandon(self) -> None:
-        """In a forked child, in whose parent another thread may own it: enable the collector."""
+        """In a forked child, whose parent's other thread may own it: enable the collector."""
         if self._collects:
             enable()
 
     def is_owned(self) -> bool:
-        """Whether the calling thread owns it."""
         return bool(self.inner._is_owned())  # noqa: SLF001  (Python's)
 
     def is_owned_by(self, ident: int) -> bool:
-        """Whether the thread with this ident owns it."""
         return f" owner={ident} " in repr(self.inner)
 
     def __enter__(self) -> bool:

@@ -1,7 +1,6 @@
 """The reactor: the one place where a process waits.
 
-It watches sockets, the doorbell and timers with a single epoll. *The thread that waits is the thread that reads*, so that no call pays
-for a hand-over between threads.
+It watches sockets, the doorbell and timers with a single epoll. *The thread that waits is the thread that reads*.
 
     thread that waits          other threads that wait         background reader
     -----------------          -----------------------         ---------------------------------
@@ -9,8 +8,8 @@ for a hand-over between threads.
     polls, dispatches,         reader wakes those whose        waits: user code computes, yet peers
     checks its predicate       predicate holds                 need answers
 
-A thread that leaves `wait_until` passes the right to read to another waiter, if there is one. The node uses none of this: it has one
-thread and calls `run_once` in a loop. One field says which thread reads, another whether it may sleep long:
+A thread that leaves `wait_until` passes the right to read to another waiter, if there is one. The node has one thread and calls
+`run_once` in a loop. `_reader` and `asleep`:
 
     reader       asleep   in the session's table   the background reader
     ----------   ------   ----------------------   -----------------------------------------------------------------------------
@@ -22,11 +21,7 @@ thread and calls `run_once` in a loop. One field says which thread reads, anothe
 
 While a callback waits (`then`) the table says PARKED; while event loops sleep in their own selectors it says DOZING instead of AWAKE.
 
-Busy connections may have rings beside their sockets (`mray._ipc.ring_pair`). A spinning thread polls these first and the kernel now and
-then; a thread about to sleep announces that, then polls them once more.
-
-Callbacks run in the reading thread, one at a time, and must not wait unless they were deferred. Finalizers may run between any two byte
-codes of any thread, so they take no locks and call `defer`.
+Callbacks run in the reading thread and must not wait unless they were deferred. Finalizers take no locks and call `defer`.
 """
 
 from __future__ import annotations
@@ -61,38 +56,37 @@ _READ = select.EPOLLIN | select.EPOLLRDHUP
 _READ_WRITE = _READ | select.EPOLLOUT
 _BUFFER_BYTES = 256 * 1024
 
-#: The most ring pairs of a process: every spinning wait polls each, and each uses a descriptor before Python 3.13.
+#: Ring pairs of a process: every spinning wait polls each.
 MOST_RINGS = 16
-#: Polls of rings, in total, between two polls of the kernel.
+#: Polls of rings between two polls of the kernel.
 RING_LOOKS = 12
 
-#: The kind of thread that reads.
+#: Which thread reads.
 NO_READER, WAITER, BACKGROUND = range(3)
 
-#: Seconds between the background reader's checks whether a thread reads, while the process is active.
+#: Seconds between the background reader's checks while the process is active.
 TICK = 0.004
 
 
 class Reactor:
-    """The kernel's `WaitingPlace`, and the `Watching` of its connections: methods without a docstring are described there."""
+    """The kernel's `WaitingPlace`, and the `Watching` of its connections; undocumented methods are described there."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._callbacks: dict[int, Callable[[int], None]] = {}
         self._connections: dict[int, SocketConnection] = {}
-        #: Edge-triggered callbacks, by descriptor.
+        #: Edge-triggered, by descriptor.
         self._edges: dict[int, Callable[[int], None]] = {}
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self._timers = Timers()
         self._deferred: deque[Callable[[], object]] = deque()
-        #: Holders of unflushed messages; a dict for its order and its `popitem`.
+        #: Unflushed; a dict for its order and `popitem`.
         self._dirty: dict[Flushable, None] = {}
 
-        #: The right to read. Invariant: only its holder polls and dispatches. (Reentrant: a finalizer may want it while it is being
-        #: acquired.)
+        #: The right to read: only its holder polls and dispatches. (Reentrant: a finalizer may want it while it is being acquired.)
         self._reading = threading.RLock()
         self._owns_reading: Callable[[], bool] = self._reading._is_owned  # type: ignore[attr-defined]  # noqa: SLF001  (Python's)
-        #: The kind of thread that holds it; set shortly after it is acquired, reset just before it is released.
+        #: Set shortly after `_reading` is acquired, reset just before it is released.
         self._reader = NO_READER
         self._waiters: list[Waiter] = []
         self.asleep = False
@@ -102,35 +96,33 @@ class Reactor:
         self._background_reader: threading.Thread | None = None
         self._background_alarm = threading.Lock()
         self._background_alarm.acquire()
-        #: Whether the background reader sleeps without a tick.
+        #: The background reader sleeps without a tick.
         self._dormant = False
         #: `activity` at its last check; None: it must read regardless of activity.
         self._looked: int | None = -1
         self.closed = False
         self.reads_always = False
-        #: Whether the program is over: waiting threads other than the main one then end silently, as on Ray.
+        #: The program is over: waiting threads other than the main one end silently, as on Ray.
         self.is_over = False
         self.closed_descriptors = ClosedDescriptors()
         self.guard = InterruptGuard(self.defer, self.call_later)
         self.guard.reads, self.guard.wake = self._owns_reading, self._wake_all
-        #: Called with the failed part of this process and its error, when the error belongs to no connection; the owner ends what cannot
-        #: continue.
+        #: Called with a failure that belongs to no connection; the owner ends what cannot continue.
         self.on_fault: Callable[[str, Exception], None] = lambda _what, _error: None
 
         self.table: SessionTable | None = None
         self.row = 0
-        #: The table's words; a dict (writes are lost) without a table and after the end. Below: the index of this process's state.
+        #: A dict (writes are lost) without a table and after the end.
         self._words: Any = {}
         self._state_index = STATE
         self.spinner: Spinner | None = None
-        #: The doorbell of this process (see `mray._ipc.doorbell`), which its own threads ring, too.
+        #: This process's own threads ring it, too.
         self.wakeup_fd = new_wakeup_fd()
         self._epoll.register(self.wakeup_fd, select.EPOLLIN | select.EPOLLET)
-        #: That one and further eventfds that wake this process. Replaced, never changed.
+        #: Replaced, never changed.
         self.wakeup_fds: tuple[int, ...] = (self.wakeup_fd,)
-        #: Callbacks of waits without a thread, with their conditions.
+        #: Waits without a thread.
         self._polled: dict[Callable[[], object], Predicate] = {}
-        #: Connections with rings; polls of rings since the last poll of the kernel.
         self._rings: tuple[SocketConnection, ...] = ()
         self._unasked = 0
         self._outside = 0
@@ -154,12 +146,12 @@ class Reactor:
             raise self.closed_descriptors.found(error) from error
 
     def watch_wakeup(self, fd: int) -> None:
-        """Wake up whenever this eventfd is written to; nothing is dispatched."""
+        """Nothing is dispatched."""
         self._epoll.register(fd, select.EPOLLIN | select.EPOLLET)
         self.wakeup_fds = (*self.wakeup_fds, fd)
 
     def watch_edge(self, fd: int, callback: Callable[[int], None]) -> None:
-        """Call `callback(events)` once in the reading thread whenever something new arrives at `fd`, or spuriously, until `forget`."""
+        """Call `callback(events)` in the reading thread whenever something new arrives, or spuriously, until `forget`."""
         self._callbacks[fd] = self._edges[fd] = callback
         self._epoll.register(fd, select.EPOLLIN | select.EPOLLET)
 
@@ -197,7 +189,7 @@ class Reactor:
         return self.table is not None and len(self._rings) < MOST_RINGS
 
     def retire_idle_ring(self) -> None:
-        """Retire one ring pair that was not used since the previous call, if there is one."""
+        """Retire one ring pair that was not used since the previous call."""
         idle = [connection for connection in self._rings if connection.ring_is_idle()]
         if idle:
             idle[0].retire_ring()
@@ -218,7 +210,7 @@ class Reactor:
     def meet(
         self, sock: socket.socket, on_message: MessageCallback, on_hangup: HangupCallback, *, checks_frames: bool = False
     ) -> SocketConnection:
-        """Like `register`, for an unknown peer."""
+        """`register` an unknown peer."""
         connection = self.register(sock, on_message, on_hangup)
         connection.is_unknown, connection.checks_frames = True, checks_frames
         return connection
@@ -226,9 +218,8 @@ class Reactor:
     def serve(
         self, source: socket.socket, who: str, on_message: MessageCallback, on_hangup: HangupCallback, *, checks_frames: bool = False
     ) -> None:
-        """Accept connections of this user, at a listener or a channel from the node, and read each.
-
-        A peer that connects when no descriptor is left receives an error that names this process as `who`.
+        """Accept this user's connections, at a listener or a channel from the node, and read each. `who` names this process to refused
+        peers.
         """
 
         def welcome(sock: socket.socket) -> None:
@@ -283,10 +274,8 @@ class Reactor:
     # ------------------------------------------------------------------------------------ one iteration
     @dispatches
     def run_once(self, timeout: float | None = None) -> int:
-        """Poll once, for up to `timeout` seconds (``None``: until an event), and dispatch; returns `activity` as it was right after the
-        poll.
-
-        Only for the reader, or in a process with one thread.
+        """Poll once, for up to `timeout` seconds (None: until an event), and dispatch; returns `activity` right after the poll. Only for
+        the reader, or in a process with one thread.
         """
         if self._deferred:
             self.run_deferred()
@@ -301,7 +290,7 @@ class Reactor:
             if self.closed_descriptors.found(error) is error:
                 raise
             return self.activity
-        # A callback deferred after this line is called before the next sleep, and needs no doorbell.
+        # A callback deferred after this line is called before the next sleep.
         self.asleep = False
         polled = self.activity
         self._unasked = 0
@@ -327,13 +316,13 @@ class Reactor:
     @precedes_dispatch
     def _sleep(self, timeout: float | None) -> list[tuple[int, int]]:
         if self._dirty:
-            self.flush()  # peers may wait for these messages
+            self.flush()  # peers may wait for these
         guard = self.guard
         if guard.looks and (timeout is None or timeout > LOOK_SECONDS):
             timeout = LOOK_SECONDS
         try:
             events = guard.sleep(self._epoll.poll, timeout)
-        except BaseException:  # of a signal handler: an edge may have been reported and lost
+        except BaseException:  # an edge may have been reported and lost
             for callback in self._edges.values():
                 callback(0)
             raise
@@ -344,7 +333,7 @@ class Reactor:
 
     @dispatches
     def run_deferred(self) -> None:
-        """Call the deferred callbacks. Any thread that holds none of mray's locks."""
+        """Any thread that holds none of mray's locks."""
         deferred = self._deferred
         while deferred:
             try:
@@ -362,7 +351,7 @@ class Reactor:
             self.failed(what, error)
 
     def failed(self, what: str, error: Exception) -> None:
-        """Report an error of this process without ending the thread that reads. Any thread."""
+        """Report an error of this process. Any thread."""
         if not self.closed and self.closed_descriptors.error is None:
             logger.error("%s failed in process %d", what, os.getpid(), exc_info=error)
             self.on_fault(what, error)
@@ -398,10 +387,9 @@ class Reactor:
     ) -> bool:
         """Wait until `predicate()` is true, reading meanwhile; returns its last value. Any thread.
 
-        `timeout` in seconds: ``None`` waits forever, ``0`` reads what has arrived without waiting. The predicate is called often and in
-        other threads too: it must be quick and without side effects. Code that changes its value outside this process's dispatch must
-        ring the doorbell or call `wake`. Without `spin` the thread sleeps immediately, for callers that have spun themselves.
-        `before_sleep` is called after a vain spin, before the sleep.
+        `timeout` in seconds: None waits forever, 0 reads what has arrived. The predicate is called often and in other threads: it must
+        be quick and without side effects. Code that changes its value outside this process's dispatch must ring the doorbell or call
+        `wake`. `spin=False` is for callers that have spun; `before_sleep` is called after a vain spin.
         """
         self.activity += 1
         if self._dirty:
@@ -411,7 +399,7 @@ class Reactor:
         self.waits += 1
         begun = monotonic()
         deadline = None if timeout is None else begun + timeout
-        # A deferred user callback may wait in the reading thread: no other thread reads then.
+        # A deferred user callback may wait in the reading thread.
         reads = self._owns_reading()
         spinner = self.spinner if spin else None
         try:
@@ -423,7 +411,7 @@ class Reactor:
                         return bool(predicate())
                 self._reader = WAITER
                 if self.closed and predicate():
-                    return True  # the session ended before this thread became the reader, and its wait was resolved
+                    return True  # the session ended meanwhile
             if spinner is not None and spinner.spin(partial(self._look_for, predicate), takes_turns=True, deadline=deadline):
                 return True
             if before_sleep is not None:
@@ -443,14 +431,14 @@ class Reactor:
                 self._release_reading()
 
     def wait(self, waitable: Waitable, timeout: float | None = None) -> bool:
-        """Like `wait_until`, until `waitable` is ready. A thread that is not the reader sleeps until it is called back."""
+        """As `wait_until`; a thread that is not the reader sleeps until it is called back."""
         return self.wait_until(waitable.ready, timeout, then=waitable.then)
 
     def is_amidst(self) -> bool:
         return self._owns_reading() or self.guard.owns_lock()
 
     def _become_reader(self, predicate: Predicate, deadline: float | None, then: Then | None) -> bool:
-        """Become the reader (True), or sleep as a waiter until the predicate holds or the deadline has passed (False)."""
+        """Become the reader (True), or sleep until the predicate holds or the deadline has passed (False)."""
         reading = self._reading
         if reading.acquire(False):
             return True
@@ -466,7 +454,7 @@ class Reactor:
                 if then is not None:  # each time: the predicate may no longer hold after the callback
                     cancel()
                     cancel = then(waiter.wake)
-                # The background reader stops reading when a thread waits, and wakes a waiter.
+                # It stops reading when a thread waits, and wakes a waiter.
                 if self._reader == BACKGROUND and self.asleep and not self.closed and not self.closed_descriptors.ring(self.wakeup_fd):
                     raise self.closed_descriptors.found(OSError(errno.EBADF, ""))
                 remaining = None if deadline is None else deadline - monotonic()
@@ -478,7 +466,7 @@ class Reactor:
         finally:
             cancel()
             self._waiters.remove(waiter)
-            # A thread that stopped reading meanwhile may have woken this one to take over.
+            # A thread that stopped reading may have woken this one to take over.
             if self._reader == NO_READER:
                 self._offer_reading()
 
@@ -490,7 +478,7 @@ class Reactor:
             self._tell_of_outside()
 
     def _offer_reading(self) -> None:
-        """Wake a waiter, or else the background reader, since no thread reads."""
+        """Wake a waiter, or else the background reader."""
         for waiter in self._waiters:
             waiter.wake()
             return
@@ -554,8 +542,8 @@ class Reactor:
     def then(self, ready: Predicate, callback: Callable[[], object]) -> Cancel:
         """Call back once, in any thread, when a condition may hold that peers change before they ring.
 
-        Peers ring until then, and the reader calls `ready` after each iteration: it must be quick, and runs in any thread. The caller
-        checks the condition once more after this call. An equal callback replaces the earlier one.
+        The reader calls `ready` after each iteration: it must be quick, and runs in any thread. The caller checks the condition once
+        more after this call. An equal callback replaces the earlier one.
         """
         self._polled[callback] = ready
         # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
@@ -565,7 +553,7 @@ class Reactor:
 
     def _cancel(self, callback: Callable[[], object]) -> None:
         self._polled.pop(callback, None)
-        # Only the reader knows that no thread sleeps. If another thread reads, peers ring needlessly until it wakes up.
+        # Only the reader knows that no thread sleeps; otherwise peers ring needlessly until it wakes up.
         if not self._polled and self._reading.acquire(False):
             self._set_state(AWAKE)
             self._release_reading()
@@ -584,7 +572,7 @@ class Reactor:
         self._tell_of_outside()
 
     def _tell_of_outside(self) -> None:
-        """Publish in the table whether a loop may sleep outside. If another thread reads, it does so when it leaves."""
+        """Publish whether a loop may sleep outside. If another thread reads, it does so when it leaves."""
         if self.closed or not self._reading.acquire(False):
             return
         # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
@@ -596,10 +584,10 @@ class Reactor:
         self._offer_reading()
 
     def _set_state(self, state: int) -> None:
-        """Set the state to AWAKE or DOZING (peers need not ring), unless a callback waits."""
+        """AWAKE or DOZING (peers need not ring), unless a callback waits."""
         self._words[self._state_index] = DOZING if self._outside else state
         # Invariant: the state is PARKED while a callback waits. It was briefly something else, so the conditions are checked again. (A
-        # callback added after this check sets the state itself.)
+        # callback added later sets the state.)
         if self._polled:
             self._words[self._state_index] = PARKED
             fence()
@@ -618,7 +606,7 @@ class Reactor:
         alarm = self._background_alarm
         while not self.closed and self.closed_descriptors.error is None:
             # A reader that has slept for a tick needs no help until it leaves: it sees the flag then, or this thread sees that it has left.
-            # The wake-ups by a reader that comes and goes often would cost more than the ticks.
+            # Wake-ups by frequent readers would cost more than the ticks.
             self._dormant = not active
             if not (self.asleep and self._looked == self.activity):
                 self._dormant = False
@@ -650,7 +638,7 @@ class Reactor:
             finally:
                 self.asleep = False
                 self._set_state(AWAKE)
-            # Activity of its own callbacks, such as sending the next of a queue, is no sign that another thread is about to read.
+            # Activity of its own callbacks is no sign that another thread is about to read.
             if timeout == 0 or seen != polled:
                 return
             seen = self.activity
@@ -685,7 +673,7 @@ class Reactor:
             thread.join()
         for waiter in tuple(self._waiters):
             waiter.wake()
-        # A reading thread has been woken and its wait resolved: give it time to leave.
+        # Give a reading thread time to leave.
         if self._reading.acquire(True, 5.0):
             self._reading.release()
         if is_broken:
@@ -696,12 +684,11 @@ class Reactor:
             acceptor.close()
 
     def abandon(self) -> None:
-        """In a forked child: close the parent's descriptors without a message to any peer. Idempotent, since the child may fork as well.
+        """In a forked child: close the parent's descriptors without a message to any peer. Idempotent.
 
-        Each holder closes its own descriptors and records that, since the numbers are reused. Descriptors that are only watched here
-        stay open.
+        Each holder closes its own descriptors and records that, since the numbers are reused. Watched ones stay open.
         """
-        if self.closed:  # the session had ended, or this was called before: the numbers may be reused
+        if self.closed:  # the numbers may be reused
             return
         self.closed = True
         self._words = {}
@@ -727,5 +714,5 @@ def _never() -> bool:
 
 
 def reading_frame(innermost: FrameType) -> FrameType:
-    """The frame of a thread in which it reads messages, below the handler that it runs; `innermost` where it reads none."""
+    """The frame that reads messages, below the handler that it runs; `innermost` where there is none."""
     return frame_of(Reactor.run_once.__code__, innermost) or innermost

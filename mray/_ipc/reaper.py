@@ -16,58 +16,57 @@ from mray._ipc.process import kill, namespace, namespace_mark, sees_all, shown_t
 from mray._ipc.segment import SEMAPHORE, SHM, unlink
 
 LOCK = "lock"
-#: File beside the sessions that names the persistent one.
+#: Names the persistent session, beside the sessions.
 ADDRESS = "address"
-#: The prefix of the links beside the sessions that map a port to a session; and the link in its directory that names its own.
+#: Prefix of the links beside the sessions from a port to a session; the link in a session's directory that names its own.
 PORT = "port-"
 PORT_LINK = "port"
-#: Names the session's directory for every process that descends from the session.
+#: The session's directory, for every process that descends from it.
 SESSION_VARIABLE = "MRAY_SESSION_DIR"
-#: Folder of spilled objects in a session's directory; a link if the user wants them elsewhere.
+#: Folder of spilled objects; a link if they lie elsewhere.
 SPILLED = "spilled"
-#: The prefix of such a folder elsewhere, followed by the session's name; the link in it that leads back to the session.
+#: Such a folder elsewhere: its prefix, before the session's name; its link back to the session.
 _SPILL_PREFIX = "mray_spilled_objects_"
 _SESSION_LINK = ".session"
-#: The number of polls for the exit of killed processes, and the seconds between: some cannot exit while a disk hangs.
+#: Polls for the exit of killed processes, and seconds between: some cannot exit while a disk hangs.
 _KILL_LOOKS = 200
 _KILL_LOOK = 0.005
-#: Polls for which the zygote is left to clean up by itself: a survivor that kills it and then dies would leave everything behind.
+#: Polls while the zygote may clean up: a survivor that kills it and then dies would leave everything behind.
 _ZYGOTE_LOOKS = 100
-#: The prefix of the names of sessions of one process, which have no lock.
+#: Sessions of one process, which have no lock.
 LOCAL = "session_local_"
-#: The prefix of names of CUDA's interprocess events.
+#: Names of CUDA's interprocess events.
 _EVENTS = "cuda.shm."
-#: Digits of the last part of a session directory's name: unguessable ones, and those of its pid namespace.
+#: At the end of a session directory's name: unguessable ones, and those of its pid namespace.
 _SECRET_DIGITS, _MARK_DIGITS = 8, 4
-#: Descriptors of the locks that this process holds.
+#: Locks that this process holds.
 _taken: set[int] = set()
-#: Folders of a session's ``logs`` that outlive it.
+#: Folders of ``logs`` that outlive the session.
 KEPT_LOGS = ("nsight", "profiles")
 
 
 def segment_prefix(session: str) -> str:
-    """The prefix of the names of a session's shared memory, with the slash."""
+    """With the slash."""
     return f"/mray-{session}-"
 
 
 def session_of(directory: str) -> str:
-    """The random part of a session directory's name, which names the session's shared memory."""
+    """The last part of a session directory's name, which names its shared memory."""
     return directory.rstrip("/").rpartition("_")[2]
 
 
 def new_session_mark() -> str:
-    """The last part of a new session directory's name: unguessable, with four digits for its pid namespace."""
     return os.urandom(_SECRET_DIGITS // 2).hex() + f"{namespace_mark():0{_MARK_DIGITS}x}"
 
 
 def is_of_this_namespace(directory: str) -> bool:
-    """Whether pids of this session are valid here: containers may share its files and names, but not its processes."""
+    """Whether pids of this session are valid here: containers may share its files but not its processes."""
     mark = session_of(directory)[_SECRET_DIGITS:]
     return len(mark) != _MARK_DIGITS or mark == f"{namespace_mark():04x}"
 
 
 def can_be_seen(session: str) -> bool:
-    """Whether the processes of a session would be visible here. `session`: the last part of its directory's name."""
+    """Whether the session's processes would be visible here. `session`: the last part of its directory's name."""
     if session.startswith(LOCAL):
         return local_process(session) is not None
     return sees_all() or is_of_this_namespace(session)
@@ -81,7 +80,6 @@ def _names_in(place: str, start: str) -> list[str]:
 
 @above_limit()
 def unlink_segments(session: str) -> None:
-    """Unlink every shared-memory name of the session."""
     prefix = segment_prefix(session)[1:]
     for name in (*_names_in(SHM, prefix), *_names_in(SHM, SEMAPHORE + prefix)):
         with contextlib.suppress(OSError):
@@ -89,8 +87,8 @@ def unlink_segments(session: str) -> None:
 
 
 def events_by_pid(place: str = SHM) -> dict[int, list[str]]:
-    """Names of this user's CUDA interprocess events by pid: ``cuda.shm.<user>.<pid>.<number>``, in hex. The driver removes them only at an
-    orderly exit.
+    """This user's CUDA interprocess events by pid: ``cuda.shm.<user>.<pid>.<number>``, in hex. The driver removes them only at an orderly
+    exit.
     """
     return _events_among(_names_in(place, _EVENTS), place)
 
@@ -106,7 +104,6 @@ def _events_among(names: Iterable[str], place: str = SHM) -> dict[int, list[str]
 
 
 def _unlink_events(pids: Collection[int], names: Iterable[str]) -> None:
-    """Unlink the event names of these dead processes. Events that are open elsewhere stay open."""
     for pid, events in _events_among(names).items():
         if pid in pids:
             for name in events:
@@ -116,7 +113,7 @@ def _unlink_events(pids: Collection[int], names: Iterable[str]) -> None:
 
 @above_limit()
 def remove_session(directory: str) -> str | None:
-    """Remove names and directory of a session whose processes are dead. Returns the new location of profiles, if there are any."""
+    """Remove names and directory of a dead session. Returns the new location of profiles, if any."""
     _reopen(directory)
     withdraw(directory)
     forget_port(directory)
@@ -128,7 +125,6 @@ def remove_session(directory: str) -> str | None:
 
 
 def has_objects(directory: str, owner: str) -> bool:
-    """Whether a process owns objects, in memory or on disk."""
     start = f"{owner}-"
     in_memory = _names_in(SHM, segment_prefix(session_of(directory))[1:] + start)
     return bool(in_memory or _names_in(os.path.join(directory, SPILLED), start))
@@ -136,7 +132,7 @@ def has_objects(directory: str, owner: str) -> bool:
 
 @above_limit()
 def remove_leftovers(directory: str, process: str, pid: int = 0) -> dict[str, list[str]]:
-    """Remove the objects that a dead process owned, and its CUDA events. Returns the objects that it created for others, by owner.
+    """Remove the objects of a dead process, and its CUDA events. Returns the objects that it created for others, by owner.
 
     An object's name contains its owner and its creator (see `mray._objects.store`).
     """
@@ -158,7 +154,7 @@ def remove_leftovers(directory: str, process: str, pid: int = 0) -> dict[str, li
 
 
 def spill_elsewhere(directory: str, parent: str) -> None:
-    """Create a directory for a session's spilled objects below `parent`, and sweep those of dead sessions there. Raises OSError."""
+    """Create a session's directory of spilled objects below `parent`, and sweep those of dead sessions there. Raises OSError."""
     os.makedirs(parent, 0o700, exist_ok=True)
     for name in _names_in(parent, _SPILL_PREFIX):
         if _is_left_over(os.path.join(parent, name)):
@@ -170,10 +166,9 @@ def spill_elsewhere(directory: str, parent: str) -> None:
 
 
 def _is_left_over(place: str) -> bool:
-    """Whether this is a directory of this user with objects of a dead session."""
     try:
         # In another user's directory, a link might replace the folder during its removal. The link of a session in another container may
-        # dangle here: its node holds the directory.
+        # dangle here; its node holds the directory.
         is_ours = os.lstat(place).st_uid == os.getuid()
         return is_ours and not os.path.exists(os.readlink(os.path.join(place, _SESSION_LINK))) and not is_held(place)
     except OSError:
@@ -181,17 +176,16 @@ def _is_left_over(place: str) -> bool:
 
 
 def remove_spilled(directory: str) -> None:
-    """Remove the objects on disk of a dead session, wherever they lie."""
     try:
         place = os.readlink(os.path.join(directory, SPILLED))
     except OSError:
-        return  # in its own directory, which is removed as a whole, or nowhere
+        return  # in its own directory, or nowhere
     if os.path.basename(place) == _SPILL_PREFIX + session_of(directory):
         _remove_tree(place)
 
 
 def is_published(directory: str) -> bool:
-    """Whether this is the persistent session that others find (see `mray._joining.address`)."""
+    """Whether this is the persistent session (see `mray._joining.address`)."""
     directory = directory.rstrip("/")
     try:
         with io.open(os.path.join(os.path.dirname(directory), ADDRESS), encoding="utf-8", errors="replace") as file:
@@ -201,26 +195,22 @@ def is_published(directory: str) -> bool:
 
 
 def withdraw(directory: str) -> None:
-    """Withdraw the address of the persistent session, if it is this one."""
     if is_published(directory):
         parent = os.path.dirname(directory.rstrip("/"))
         with contextlib.suppress(OSError), address_lock(parent):
-            if is_published(directory):  # still: the next one may have started meanwhile
+            if is_published(directory):  # the next one may have started meanwhile
                 os.unlink(os.path.join(parent, ADDRESS))
 
 
 def forget_port(directory: str) -> None:
-    """Remove the link of a session's port."""
     with contextlib.suppress(OSError):
         place = os.readlink(os.path.join(directory, PORT_LINK))
         with address_lock(os.path.dirname(place)):
-            if os.readlink(place) == directory.rstrip("/"):  # still: the port may be another's by now
+            if os.readlink(place) == directory.rstrip("/"):  # the port may be another's by now
                 os.unlink(place)
 
 
 def _sweep_port(place: str) -> None:
-    """Remove the port link of a dead session."""
-
     def is_left() -> bool:
         return not os.path.exists(place) or is_held(os.path.join(place, LOCK)) is False
 
@@ -232,13 +222,12 @@ def _sweep_port(place: str) -> None:
 
 
 def address_lock(parent: str) -> contextlib.AbstractContextManager[None]:
-    """Context manager: hold the lock on the address file."""
     return while_locked(parent, os.O_DIRECTORY)
 
 
 @contextlib.contextmanager
 def while_locked(path: str, flags: int) -> Iterator[None]:
-    """Context manager: wait for and hold the lock of a file or directory, opened with these flags. The process's exit releases it."""
+    """Context manager: wait for and hold the lock of a file or directory. The process's exit releases it."""
     fd = _locked(path, flags, fcntl.LOCK_EX)
     try:
         yield
@@ -247,7 +236,6 @@ def while_locked(path: str, flags: int) -> Iterator[None]:
 
 
 def _keep_profiles(directory: str) -> str | None:
-    """Move profiles beside the sessions, since they outlive their session."""
     parent, name = os.path.split(directory.rstrip("/"))
     target = os.path.join(parent, "profiles", name.removeprefix("session_"))
     kept = None
@@ -262,7 +250,7 @@ def _keep_profiles(directory: str) -> str | None:
 
 
 def _remove_tree(directory: str) -> None:
-    """Remove a directory of this user with its contents; others may do the same concurrently."""
+    """Others may do the same concurrently."""
     _reopen(directory)
     with contextlib.suppress(OSError):
         with os.scandir(directory) as entries:
@@ -276,14 +264,13 @@ def _remove_tree(directory: str) -> None:
 
 
 def _reopen(directory: str) -> None:
-    """Restore the rights to a directory of this user."""
     if not os.access(directory, os.R_OK | os.W_OK | os.X_OK):
         with contextlib.suppress(OSError):  # removed, or another user's
             os.chmod(directory, 0o700)
 
 
 def kill_processes(directory: str) -> None:
-    """Kill all processes of a session whose node is dead, and wait for their exit: one might be creating a file, or forking."""
+    """Kill all processes of a session whose node is dead, and wait for their exit."""
     ended: set[int] = set()
     for look in range(_KILL_LOOKS):
         pids = with_variable(SESSION_VARIABLE, directory)
@@ -300,17 +287,15 @@ def kill_processes(directory: str) -> None:
 
 @above_limit()
 def clean_after_node(directory: str) -> None:
-    """The node is dead: kill every process of the session but this one, then remove its names."""
+    """The node is dead: kill every other process of the session, then remove its names."""
     kill_processes(directory)
     # POINT session ended
     remove_session(directory)
 
 
 def hold(directory: str) -> tuple[int, ...]:
-    """For the node: descriptors that keep cleaners away from the directory and show that the session lives even if its lock is removed;
-    also of the directory of spilled objects elsewhere.
-
-    systemd-tmpfiles skips directories with an flock. Returns none where such a lock is impossible.
+    """For the node: descriptors that keep cleaners away from the directory (systemd-tmpfiles skips an flock) and show that the session
+    lives even if its lock is removed; also of spilled objects elsewhere. Empty where such a lock is impossible.
     """
     held = []
     for place in (directory, os.path.join(directory, SPILLED)):
@@ -320,12 +305,12 @@ def hold(directory: str) -> tuple[int, ...]:
 
 
 def lives_unlocked(directory: str) -> bool:
-    """Whether a session lives whose lock was removed, perhaps with its directory, which may have been recreated."""
+    """Whether a session lives whose lock was removed, perhaps with its directory."""
     return is_held(directory) or bool(with_variable(SESSION_VARIABLE, directory))
 
 
 def is_held(path: str) -> bool | None:
-    """Whether a process holds the lock of this directory or file; None where it does not exist, or cannot be locked."""
+    """Whether a process holds the lock; None where it cannot be locked."""
     try:
         # Shared: two concurrent checks would take each other for the holder.
         release(_locked(path, os.O_RDONLY, fcntl.LOCK_SH | fcntl.LOCK_NB))
@@ -337,9 +322,7 @@ def is_held(path: str) -> bool | None:
 
 
 def _locked(path: str, flags: int, how: int) -> int:
-    """A descriptor that holds the lock. Raises OSError when it does not exist or cannot be locked, BlockingIOError when others hold it
-    (LOCK_NB).
-    """
+    """A descriptor that holds the lock. Raises OSError; BlockingIOError when others hold it (LOCK_NB)."""
     fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
     _taken.add(fd)
     try:
@@ -351,13 +334,12 @@ def _locked(path: str, flags: int, how: int) -> int:
 
 
 def release(lock: int) -> None:
-    """Release a lock, which is free when all processes with the same descriptor have released it."""
+    """The lock is free when all processes with the same descriptor have released it."""
     _taken.discard(lock)
     os.close(lock)
 
 
 def _after_fork() -> None:
-    """Close the parent's locks in the child of a fork."""
     while _taken:
         os.close(_taken.pop())
 
@@ -366,7 +348,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def keep_young(directory: str) -> None:
-    """Touch a session's directory, its parent and its contents, for cleaners that go by age."""
+    """For cleaners that go by age."""
     with contextlib.suppress(OSError):
         os.utime(os.path.dirname(directory))
     with contextlib.suppress(OSError):
@@ -379,7 +361,7 @@ def keep_young(directory: str) -> None:
 
 
 def take_lock(directory: str) -> int | None:
-    """Lock a session directory. Returns the descriptor, or None while the session lives."""
+    """Returns the descriptor, or None while the session lives."""
     if not os.path.exists(os.path.join(directory, LOCK)) and lives_unlocked(directory):
         return None
     try:
@@ -394,7 +376,7 @@ def new_lock(directory: str) -> int:
 
 
 def sweep(parent: str) -> None:
-    """Clean every session under `parent` whose lock is free, and those of one process whose process is dead."""
+    """Clean every dead session under `parent`."""
     sweep_local()
     for name in _names_in(parent, "session_"):
         directory = os.path.join(parent, name)
@@ -412,12 +394,12 @@ def sweep(parent: str) -> None:
 
 # ---------------------------------------------------------------------------------- sessions of one process
 def local_name(number: int) -> str:
-    """The name of this process's session of one process, with its pid namespace."""
+    """With the pid namespace."""
     return f"{LOCAL}{namespace():x}_{os.getpid()}_{start_of(os.getpid()):x}_{number:x}"
 
 
 def local_process(name: str) -> int | None:
-    """The pid of such a session's process; 0 if it is dead, None if it is not visible here or the session is another kind."""
+    """Its pid; 0 if it is dead, None if it is not visible here or the session is another kind."""
     try:
         where, pid, start, _number = name.removeprefix(LOCAL).split("_")
         if int(where, 16) != namespace():
@@ -428,18 +410,16 @@ def local_process(name: str) -> int | None:
 
 
 def local_is_dead(name: str) -> bool:
-    """Whether the process of such a session is dead; False if it is not visible here."""
+    """False if it is not visible here."""
     return local_process(name) == 0
 
 
 def remove_local(directory: str) -> None:
-    """Remove the names of such a session, and the folder in which its groups meet."""
     unlink_segments(os.path.basename(directory))
     _remove_tree(directory)
 
 
 def sweep_local() -> None:
-    """Unlink the names in shared memory of such sessions whose process is dead."""
     start = segment_prefix(LOCAL)[1:-1]
     before = len(start) - len(LOCAL)
     for session in {name[before:].partition("-")[0] for name in _names_in(SHM, start)}:

@@ -4,8 +4,7 @@
     RingWriter.put --- entry, then PUBLISHED -------> RingReader.take
     RingWriter.has_room <------------- CONSUMED[r] --
 
-The steps of each side, in the order in which memory must see them. A crash between any two leaves the ring consistent, since each step
-is one word or is not visible yet:
+The steps in the order in which memory must see them; a crash between any two leaves the ring consistent:
 
     put:    W1 write the entry (FORM, LENGTH, payload)    not visible: PUBLISHED does not cover it
             W2 PUBLISHED = n + 1                          visible
@@ -13,10 +12,9 @@ is one word or is not visible yet:
             R2 copy the entry out
             R3 CONSUMED[r] = n + 1                        the writer may reuse the entry
 
-A reader takes a copy of a message, since entries are small; large values lie in slots (`mray._ipc.slots`), which an entry names. The
-ring knows neither doorbells nor the meaning of payloads.
+Entries are small; large values lie in slots (`mray._ipc.slots`).
 
-Not thread-safe: one thread of a process at a time uses a writer or a reader.
+Not thread-safe.
 """
 
 from __future__ import annotations
@@ -33,19 +31,18 @@ _pack_header = ENTRY_HEADER.pack_into
 _unpack_header = ENTRY_HEADER.unpack_from
 _HEADER = ENTRY_HEADER.size
 
-#: A message number that no ring reaches.
 _NEVER = 1 << 64
 
-#: From this form on the reader consumes a message in a second step: the payload says where the value lies.
+#: From this form on, a message is consumed in a second step: the payload says where the value lies.
 STAYS = 256
 
 
 class DamagedError(ValueError):
-    """Shared memory holds what no process of mray has written there."""
+    """Shared memory holds what mray has not written."""
 
 
 class RingWriter:
-    """The writing end. The constructor formats the region."""
+    """Formats the region."""
 
     __slots__ = (
         "_consumed",
@@ -74,14 +71,13 @@ class RingWriter:
         self._consumed = [base + layout.reader_block(reader) + at.CONSUMED for reader in range(layout.readers)]
         self._offsets = [offset + layout.entry(index) for index in range(layout.entries)]
         self._mask = layout.entries - 1
-        #: The number of the next message.
         self.next = 0
-        #: Messages below this number have room. Invariant: limit <= least CONSUMED + entries.
+        #: Below it messages have room. Invariant: limit <= least CONSUMED + entries.
         self.limit = layout.entries
 
     @staticmethod
     def format(segment: Segment, offset: int, layout: RingLayout) -> None:
-        """Write the header of a ring into fresh (zeroed) memory, before any end exists."""
+        """Write a ring's header into zeroed memory, before any end exists."""
         words = segment.words(offset, at.LINE_WORDS)
         words[at.ENTRIES] = layout.entries
         words[at.ENTRY_BYTES] = layout.entry_bytes
@@ -92,7 +88,6 @@ class RingWriter:
         words.release()
 
     def has_room(self) -> bool:
-        """Whether the next message may be written."""
         return self.next < self.limit or self._refresh()
 
     def _refresh(self) -> bool:
@@ -110,7 +105,7 @@ class RingWriter:
         fence()
 
     def put(self, form: int, payload: bytes | memoryview) -> None:
-        """Publish one message; the caller has checked that there is room and that the payload fits the entry."""
+        """Publish a message; there must be room, and the payload must fit."""
         number = self.next
         offset = self._offsets[number & self._mask]
         start = offset + _HEADER
@@ -126,26 +121,24 @@ class RingWriter:
         self._words[self._published] = number
 
     def last(self) -> tuple[int, bytes]:
-        """The last published message as (form, payload); (0, b"") if there is none."""
+        """As (form, payload); (0, b"") if there is none."""
         offset = self._offsets[(self.next - 1) & self._mask]
         form, length = _unpack_header(self._memory, offset)
         return form, self._memory[offset + _HEADER : offset + _HEADER + length]
 
     def consumed(self) -> int:
-        """The number of messages that every reader has consumed."""
+        """Messages that every reader has consumed."""
         least: int = min([self._words[index] for index in self._consumed])
         return least
 
     def close(self) -> None:
-        """Release the mapping. Idempotent."""
+        """Idempotent."""
         if not self.closed:
             self.closed = True
             self._words.release()
 
 
 class RingReader:
-    """The reading end number `reader`."""
-
     __slots__ = (
         "_consumed",
         "_entries",
@@ -180,7 +173,7 @@ class RingReader:
         self.closed = False
         self.reader = reader
         self._memory: mmap.mmap = segment.memory
-        #: The words of the segment; the indices of PUBLISHED and WANTED.
+        #: The segment's words; indices of PUBLISHED and WANTED.
         self.words = words
         self.published = base + at.PUBLISHED
         self.wanted = base + at.WANTED
@@ -189,25 +182,22 @@ class RingReader:
         self._mask = layout.entries - 1
         self._entries = layout.entries
         self._inline = layout.inline
-        #: The number of the next message.
         self.next = 0
 
     def ready(self) -> bool:
-        """Whether a message waits."""
         return self.words[self.published] > self.next
 
     def form(self) -> int:
-        """The form of the waiting message, which stays."""
+        """Of the waiting message, which stays."""
         if _WEAK_ORDER:
             trust_fence()
         form: int = _unpack_header(self._memory, self._offsets[self.next & self._mask])[0]
         return form
 
     def take(self) -> tuple[int, bytes] | None:
-        """Return the next message as (form, payload), or None.
+        """Return the next message as (form, payload), or None. Raises `DamagedError`.
 
-        Raises `DamagedError` for contents that no writer has written. A message whose form is `STAYS` or above is not consumed yet: the
-        caller calls `consume` when it has finished with the value.
+        A message of form `STAYS` or above is not consumed: the caller calls `consume` when it has finished with the value.
         """
         number = self.next
         words = self.words
@@ -234,22 +224,21 @@ class RingReader:
         return form, payload
 
     def consume(self) -> None:
-        """Consume the message that `take` left in place."""
+        """After `take` left a message in place."""
         publish_fence()
         self.next += 1
         # POINT entry done
         self.words[self._consumed] = self.next
 
     def give_up(self) -> None:
-        """Take no more messages."""
         self.next = _NEVER
 
     def room_wanted(self) -> bool:
-        """Whether the writer waits for room: the reader rings its doorbell after consuming, and polls again before sleeping."""
+        """The reader then rings the writer's doorbell after consuming, and polls again before sleeping."""
         return self.words[self.wanted] != 0
 
     def close(self) -> None:
-        """Release the mapping. Idempotent."""
+        """Idempotent."""
         if not self.closed:
             self.closed = True
             self.words.release()

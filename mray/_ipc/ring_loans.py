@@ -4,13 +4,12 @@
     lend(number, use, thing) ------ in a message ---------->  reads it
     sweep: every reader's word of the number is the use  <--  its word = use, when its last view dies
 
-A use never repeats for one number. Memory that is passed on is lent this way (`mray._ipc.slots`: the words are RELEASED), and device
-memory (`mray._gpu.channel_leases`: ENDED, with a note). Each word has one writer, so lender and borrower may die between any two steps.
+A use never repeats for one number. The words are RELEASED in `mray._ipc.slots`, ENDED in `mray._gpu.channel_leases`. Lender and borrower
+may die between any two steps.
 
 A loan outlives both ends of its ring, since a value that was read stays valid. Loans that are out when the writer closes stay in a list
-of the process, until `sweep_closed` finds that every reader has released them or holds nothing. A reader says so in the line before its
-words: HOLDS is one from its opening until it is closed and its last loan is dead; PID and STARTED identify its process, in case it dies
-before.
+of the process, until `sweep_closed` finds that every reader has released them or holds nothing. In the line before a reader's words,
+HOLDS is one from its opening until it is closed and its last loan is dead; PID and STARTED identify its process, in case it dies before.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from mray._ipc.process import namespace_mark, start_of
 
 Thing = TypeVar("Thing")
 
-#: The bits of PID above these identify its pid namespace.
+#: Above these: the pid namespace.
 _PID_BITS = 32
 
 
 def sign(words: memoryview, line: int) -> None:
-    """Write the identity of this process into a line, and set HOLDS."""
+    """Write this process's identity into a line, and set HOLDS."""
     words[line + at.PID] = kernel_pid() | namespace_mark() << _PID_BITS
     words[line + at.STARTED] = start_of(kernel_pid())
     publish_fence()
@@ -40,7 +39,7 @@ def sign(words: memoryview, line: int) -> None:
 
 
 def has_died(words: memoryview, line: int) -> bool:
-    """Whether the process that signed a line has exited. False for a process in another pid namespace, which cannot be checked."""
+    """Whether the process that signed a line has exited. False in another pid namespace, which cannot be checked."""
     mark, pid = divmod(words[line + at.PID], 1 << _PID_BITS)
     if mark and mark != namespace_mark():
         return False
@@ -48,9 +47,7 @@ def has_died(words: memoryview, line: int) -> bool:
 
 
 class RingLoans(Generic[Thing]):
-    """The loans of one writer. `firsts`: the index of each reader's word of number 0; `stride`: the distance from each number to the
-    next.
-    """
+    """One writer's loans. `firsts`: the index of each reader's word of number 0; `stride`: the distance between numbers."""
 
     __slots__ = ("_firsts", "_is_closed", "_stride", "_then", "out", "words")
 
@@ -70,13 +67,12 @@ class RingLoans(Generic[Thing]):
         raise NotImplementedError
 
     def held(self) -> int:
-        """The number of loans that a reader has not released. Any thread."""
+        """Loans that a reader has not released. Any thread."""
         words, stride = self.words, self._stride
         loans = tuple(self.out.items())
         return sum(any(words[first + number * stride] != use for first in self._firsts) for number, (use, _thing) in loans)
 
     def sweep(self) -> None:
-        """End the loans that every reader has released."""
         if self.out:
             self._end(self._firsts)
 
@@ -93,7 +89,7 @@ class RingLoans(Generic[Thing]):
                     self.out.pop(number, None)
 
     def close(self, then: Callable[[], None] | None = None) -> None:
-        """Lend no more; `sweep_closed` ends the loans that are out, and calls `then` when no reader holds anything. Idempotent."""
+        """Lend no more; `sweep_closed` ends the loans that are out, then calls `then` when no reader holds anything. Idempotent."""
         if not self._is_closed:
             self._is_closed = True
             self._then = then
@@ -104,7 +100,7 @@ class RingLoans(Generic[Thing]):
                 self.words.release()
 
     def is_settled(self) -> bool:
-        """After `close`: whether every loan is over."""
+        """Whether every loan is over. After `close`."""
         words = self.words
         holders = [first for first in self._firsts if words[first - at.LINE_WORDS + at.HOLDS]]
         dead = [first for first in holders if has_died(words, first - at.LINE_WORDS)]

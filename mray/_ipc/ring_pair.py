@@ -1,29 +1,25 @@
 """Ring pairs: how two awake processes exchange messages without system calls.
 
-A page of shared memory beside the socket of a connection, with a small ring (`mray._ipc.ring`) for each direction::
-
     process A                        one page                       process B
     Connection ─ RingWriter ──▶ │ ring from A to B │ ──▶ RingReader ─ Connection
                ◀─ RingReader ── │ ring from B to A │ ◀── RingWriter ─
 
-A busy connection opens it: OFFER_RING with the name of the page, TAKE_RING with the answer, after which the name is unlinked. When both
-offer concurrently, the offer of the lower row in the session's table wins. An idle pair whose page another needs is closed: each end
-sends RETIRE_RING after its last entry, and releases the page when it has received the other's. A message takes the ring if it is small,
-the ring has room, the session's table says that the other process is awake, and that process has read everything sent over the socket;
-else it takes the socket. So the socket wakes a sleeping process, carries large messages, and reports the end.
+A busy connection opens it: OFFER_RING with the name of the page, TAKE_RING with the answer. When both offer concurrently, the offer of
+the lower row in the session's table wins. An idle pair whose page another needs is closed: each end sends RETIRE_RING after its last
+entry, and releases the page when it has received the other's. A message takes the ring if it is small, the ring has room, the other
+process is awake, and it has read everything sent over the socket; else it takes the socket.
 
-Guarantee: messages of one direction are delivered in the order in which they were sent, whichever way each took. A reader publishes in
-the page how many bytes of the socket it has delivered since the ring was opened (BESIDE): while some are in flight nothing is put into
-the ring, so no entry overtakes a frame. Before it delivers what it has read from the socket, it delivers the entries of the ring, which
-were published earlier.
+Guarantee: messages of one direction are delivered in the order in which they were sent. A reader publishes in the page how many bytes of
+the socket it has delivered since the ring was opened (BESIDE): while some are in flight nothing is put into the ring, so no entry
+overtakes a frame. Before it delivers what it read from the socket, it delivers the ring's entries, which were published earlier.
 
 Guarantee: a sleeping process is woken. The writer publishes, then checks again whether the reader is awake; if not, an empty frame goes
 through the socket (NUDGE). The reader announces that it is going to sleep, then polls its rings again.
 
-Rejected: a position in each entry, that of the preceding frames, so that the ring can be used while they are in flight: entries then
-wait in the reader for frames, frames are counted in four places, and the rest of a partly sent frame is easily taken for a whole one.
+Rejected: each entry names the position of the preceding frames, so that the ring can be used while they are in flight: entries wait in
+the reader, and frames are counted in four places.
 
-Rejected: an eventfd for the ring. It would be one more descriptor at each end, and a sleeping process waits for the socket anyway.
+Rejected: an eventfd for the ring: one more descriptor at each end, and a sleeping process waits for the socket anyway.
 """
 
 from __future__ import annotations
@@ -38,16 +34,16 @@ _LAYOUT = RingLayout(entries=4, entry_bytes=448, readers=1, slots=0)
 _OFFSETS = (0, PAGE // 2)
 assert _LAYOUT.extent <= PAGE // 2
 
-#: The forms of an entry: the body of one frame, several frames.
+#: Forms of an entry: one frame's body, several frames.
 ONE, SEVERAL = range(2)
 
 
 class RingPair:
-    """One end of the two rings. The writing half is used under the connection's lock, the reading half by the thread that reads."""
+    """One end. The writing half is used under the connection's lock, the reading half by the thread that reads."""
 
     __slots__ = ("_asleep", "_looked", "_page", "_read_beside", "_reader", "_segment", "_sent_beside", "_words", "_writer")
 
-    #: The most bytes that an entry holds.
+    #: Bytes of an entry.
     MOST = _LAYOUT.inline
 
     def __init__(self, segment: Segment, end: int, table: SessionTable) -> None:
@@ -55,17 +51,15 @@ class RingPair:
         self._writer = RingWriter(segment, _OFFSETS[end], _LAYOUT)
         self._reader = RingReader(segment, _OFFSETS[1 - end], _LAYOUT, 0)
         self._words = table.words
-        #: The index at which the other process publishes whether it sleeps.
         self._asleep = 0
         self._page = self._reader.words
-        #: The BESIDE words of the other process and of this one.
         self._sent_beside, self._read_beside = (_OFFSETS[each] // WORD + _LAYOUT.reader_block(0) + BESIDE for each in (end, 1 - end))
         #: Entries of both directions at the last `was_used`.
         self._looked = 0
 
     @classmethod
     def offer(cls, name: str, table: SessionTable) -> RingPair:
-        """Create the page, for the other process to open by its name. Raises OSError or ObjectStoreFullError when there is no room."""
+        """Create the page. Raises OSError or ObjectStoreFullError."""
         segment = Segment.create(name, PAGE)
         for offset in _OFFSETS:
             RingWriter.format(segment, offset, _LAYOUT)
@@ -73,15 +67,13 @@ class RingPair:
 
     @classmethod
     def take(cls, name: str, table: SessionTable) -> RingPair:
-        """Map the page that the other process has created. Raises OSError when the name is unlinked, ValueError for another kind of
-        page.
-        """
+        """Map the offered page. Raises OSError when the name is unlinked, ValueError for another kind of page."""
         segment = Segment.open(name, writable=True)
         segment.unlink()
         return cls(segment, 1, table)
 
     def meet(self, row: int) -> None:
-        """Set the other process's row in the table; messages may be written afterwards."""
+        """Set the other process's row; messages may be written afterwards."""
         self._asleep = row * ROW_WORDS + STATE
 
     def has_room(self, beside: int) -> bool:
@@ -101,32 +93,29 @@ class RingPair:
         return self._words[self._asleep] == AWAKE
 
     def next(self) -> tuple[int, bytes] | None:
-        """The next entry as (form, body), or None. Raises DamagedError when no process of mray has written it."""
+        """The next entry as (form, body), or None. Raises DamagedError ."""
         reader = self._reader
         return reader.take() if reader.words[reader.published] > reader.next else None
 
     def has_more(self) -> bool:
-        """Whether an entry waits."""
         reader = self._reader
         return reader.words[reader.published] > reader.next
 
     def has_read(self, beside: int) -> None:
-        """Publish how many bytes of the socket this process has delivered, with all entries before them. (No fence: the word guards no
-        memory.)
-        """
+        """Publish how many bytes of the socket were delivered, with all entries before them. (No fence: the word guards no memory.)"""
         self._page[self._read_beside] = beside
 
     def was_used(self) -> bool:
-        """Whether there were entries, of either direction, since the last call."""
+        """Whether there were entries since the last call."""
         before, self._looked = self._looked, self._writer.next + self._reader.next
         return self._looked != before
 
     def unlink(self) -> None:
-        """Unlink the name: the other process has mapped the page. Idempotent."""
+        """The other process has mapped the page. Idempotent."""
         self._segment.unlink()
 
     def close(self) -> None:
-        """Release the page. Idempotent."""
+        """Idempotent."""
         self._writer.close()
         self._reader.close()
         self._segment.unlink()

@@ -1,18 +1,16 @@
 """Named shared memory: one POSIX shared-memory object, mapped; or, where memory is short, a file on disk, mapped.
 
-Any process of a session creates and opens segments. A name is ``/mray-<session>-<rest>``, so that the cleaner of dead sessions
-(`mray._ipc.reaper`) finds all names of a session. It is 0600, and is unlinked when every process that needs it has it open, or when its
-owner releases it.
+A name is ``/mray-<session>-<rest>``, so that `mray._ipc.reaper` finds all names of a session. It is unlinked when every process that
+needs it has it open, or when its owner releases it.
 
-Other users can list the names, and create names beside them. So the rest of a name is unguessable until it exists (`new_nonce`), and an
-opened segment must belong to this user: once a name is unlinked, another user may create it again.
+Other users can list and create names. So a name is unguessable until it exists (`new_nonce`), and an opened segment must belong to this
+user.
 
-Programs of this user may unlink a name while it is needed (a logout does, with RemoveIPC=yes). So nothing depends on it: a process that
-creates a segment for others *offers* it, which retains a descriptor as long as the name, and a process that does not find the name asks
-for the descriptor (`Ask`). A segment whose descriptor travels anyway has no name (`anonymous`). Only objects depend on their names.
+This user's programs may unlink a name while it is needed (a logout does, with RemoveIPC=yes). So a process that creates a segment for
+others *offers* it, which retains a descriptor as long as the name, and a process that does not find the name asks for it (`Ask`). Only
+objects depend on their names.
 
-A file's name is its path (``/tmp/.../spilled/<rest>``), which shows where the segment lies; both kinds are opened, mapped and unlinked
-alike. A file is as fast as memory while the page cache has room.
+A file's name is its path (``/tmp/.../spilled/<rest>``).
 """
 
 from __future__ import annotations
@@ -34,27 +32,27 @@ from mray.exceptions import ObjectStoreFullError, OutOfDiskError
 PAGE = mmap.PAGESIZE
 
 SHM = "/dev/shm"
-#: The C library's prefix of semaphore names in /dev/shm.
+#: Of semaphore names in /dev/shm.
 SEMAPHORE = "sem."
 
 _MADV_POPULATE_WRITE = 23
 
 _NO_ROOM = (errno.ENOSPC, errno.ENOMEM, errno.EDQUOT)
 
-#: Errors of opening a name whose file another user has replaced or protected.
+#: Opening a name that another user has replaced or protected.
 _NOT_FOR_US = (errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENOTDIR)
 
-#: A mapping needs no descriptor; before Python 3.13 each retains one.
+#: Before Python 3.13 each mapping retains a descriptor.
 UNTRACKED: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
 
-#: Asks the process that offers a segment of this name for a descriptor. FileNotFoundError if it no longer offers it, ConnectionError if it
-#: has exited; other OSErrors for lack of descriptors.
+#: Returns a descriptor from the process that offers this name. FileNotFoundError if it no longer does, ConnectionError if it has exited;
+#: other OSErrors for lack of descriptors.
 Ask = Callable[[str], int]
 
 
 class Descriptor:
-    """An open file, closed with the last reference."""
+    """Closed with the last reference."""
 
     __slots__ = ("__weakref__", "exposed", "fd", "inode", "named", "size")
 
@@ -63,30 +61,29 @@ class Descriptor:
         status = os.fstat(fd)
         self.inode = status.st_ino
         self.size = status.st_size
-        #: Whether others may have the segment mapped indefinitely, unknown to this process.
+        #: Whether others may have the segment mapped indefinitely.
         self.exposed = False
-        #: Whether the segment had a name when it was opened.
+        #: When it was opened.
         self.named = status.st_nlink > 0
 
     def is_named(self) -> bool:
-        """Whether the segment still has a name."""
         return os.fstat(self.fd).st_nlink > 0
 
     def __del__(self) -> None:
         os.close(self.fd)
 
 
-#: The offered files by name. Without a lock: a finalizer may release a segment while another thread answers a request for it.
+#: Without a lock: a finalizer may release a segment while another thread answers a request for it.
 _offered: weakref.WeakValueDictionary[str, Descriptor] = weakref.WeakValueDictionary()
 
 
 def offer(name: str, descriptor: Descriptor) -> None:
-    """Give this descriptor, while it lives, to processes that ask for that name."""
+    """Give this descriptor, while it lives, to processes that ask."""
     _offered[name] = descriptor
 
 
 def offered(name: str) -> Descriptor:
-    """A segment that this process offers. Raises FileNotFoundError."""
+    """Raises FileNotFoundError."""
     descriptor = _offered.get(name)
     if descriptor is None:
         raise FileNotFoundError(errno.ENOENT, "no segment of that name is offered", name)
@@ -94,39 +91,35 @@ def offered(name: str) -> Descriptor:
 
 
 def round_up(size: int, unit: int = PAGE) -> int:
-    """The least multiple of `unit` that is at least `size` and at least one unit."""
+    """To a multiple of `unit`, at least one."""
     return max(unit, (size + unit - 1) // unit * unit)
 
 
 def new_nonce() -> int:
-    """An unguessable number of 62 bits, for a name."""
-    return int.from_bytes(os.urandom(8), "big") >> 2  # (the module `secrets` loads OpenSSL, slowly)
+    """62 bits, for a name."""
+    return int.from_bytes(os.urandom(8), "big") >> 2  # (`secrets` loads OpenSSL, slowly)
 
 
 class Segment:
-    """A shared-memory object and this process's mapping of it."""
-
     __slots__ = ("__weakref__", "_touched", "descriptor", "memory", "name", "size")
 
     def __init__(self, name: str, size: int, memory: mmap.mmap, descriptor: Descriptor | None = None) -> None:
         self.name = name
         self.size = size
         self.memory = memory
-        #: Retained while this process or one to which the segment is offered needs it.
+        #: While this process or one to which it is offered needs it.
         self.descriptor = descriptor
-        #: Bytes whose pages are mapped, at least.
+        #: Bytes whose pages are mapped.
         self._touched = 0
 
     @classmethod
     def create(
         cls, name: str, size: int, *, offer: bool = False, fill: Callable[[int], None] | None = None, reserve: int | None = None
     ) -> Segment:
-        """Create a segment of at least `size` bytes and reserve its pages, or those of its first `reserve` bytes; `offer` it to processes
-        that do not find its name, until `unlink`.
+        """Create a segment of at least `size` bytes and reserve its pages, or its first `reserve` bytes; `offer` it until `unlink`.
 
         `fill` is called with its descriptor, to write to it: then the kernel neither clears the pages first nor takes a fault for each.
-
-        Raises `ObjectStoreFullError` when the machine's shared memory is full (and never SIGBUS later).
+        Raises `ObjectStoreFullError`.
         """
         size = round_up(size)
         try:
@@ -138,10 +131,10 @@ class Segment:
         try:
             if fill is not None:
                 fill(shared.fd)
-            # Without reserved pages, the first touch of a full /dev/shm would be a SIGBUS.
+            # Else the first touch of a full /dev/shm would be a SIGBUS.
             os.posix_fallocate(shared.fd, 0, size if reserve is None else reserve)
             memory = _map(shared.fd, size)
-        except BaseException as error:  # Ctrl-C as well: reserving many pages takes seconds
+        except BaseException as error:  # Ctrl-C as well
             shared.close_fd()
             unlink(name)
             if isinstance(error, OSError) and error.errno in _NO_ROOM:
@@ -155,16 +148,16 @@ class Segment:
 
     @classmethod
     def anonymous(cls, name: str, size: int, *, reserve: int | None = None) -> Segment:
-        """As `create`, but the name exists for a moment only, and `descriptor` is retained."""
+        """`create` without a lasting name; `descriptor` is retained."""
         segment = cls.create(name, size, offer=True, reserve=reserve)
         unlink(name)
         return segment
 
     @staticmethod
     def create_file(path: str, size: int, fill: Callable[[int], None]) -> None:
-        """Create a file of at least `size` bytes, reserve its blocks and `fill` it. (Writing to reserved blocks is the fastest way.)
+        """Create a file of at least `size` bytes, reserve its blocks and `fill` it.
 
-        Raises `OutOfDiskError` when the disk is full, FileNotFoundError when its directory does not exist.
+        Raises `OutOfDiskError` when the disk is full, FileNotFoundError without its directory.
         """
         size = round_up(size)
         try:
@@ -190,7 +183,7 @@ class Segment:
 
     @classmethod
     def open(cls, name: str, *, writable: bool = False, ask: Ask | None = None) -> Segment:
-        """Map an existing segment; FileNotFoundError if its name is unlinked and there is no `ask`, else the errors of `Ask`."""
+        """FileNotFoundError if the name is unlinked and there is no `ask`, else the errors of `Ask`."""
         return cls.of(name, open_memory(name, writable=writable, ask=ask), writable=writable)
 
     @classmethod
@@ -201,7 +194,7 @@ class Segment:
         return cls(name, descriptor.size, _map(fd, descriptor.size, access))
 
     def touch(self, size: int) -> None:
-        """Map the pages of the first `size` bytes, which are about to be written: cheaper than a fault for each."""
+        """Map the pages of the first `size` bytes, to be written: cheaper than faults."""
         start = self._touched
         if start < size:
             end = self._touched = min(round_up(size), self.size)
@@ -209,19 +202,19 @@ class Segment:
                 self.memory.madvise(_MADV_POPULATE_WRITE, start, end - start)
 
     def words(self, start: int = 0, count: int | None = None) -> memoryview:
-        """The eight-byte words from byte offset `start` on."""
+        """From byte offset `start` on."""
         end = self.size if count is None else start + 8 * count
         return memoryview(self.memory)[start:end].cast("Q")
 
     def close(self) -> None:
-        """Unmap, or leave that to the last view."""
+        """Or leave that to the last view."""
         try:
             self.memory.close()
         except BufferError:
             pass
 
     def unlink(self) -> None:
-        """Unlink the name and withdraw the offer; mappings stay. Idempotent."""
+        """Withdraw the offer, too; mappings stay. Idempotent."""
         self.descriptor = None
         unlink(self.name)
 
@@ -236,17 +229,16 @@ def _map(fd: int, size: int, access: int = mmap.ACCESS_DEFAULT) -> mmap.mmap:
 
 
 def is_file(name: str) -> bool:
-    """Whether the segment of this name is a file on disk."""
+    """Whether it is on disk."""
     return "/" in name[1:]
 
 
 def is_there(name: str) -> bool:
-    """Whether a segment of this name exists."""
     return os.access(name if is_file(name) else SHM + name, os.F_OK)
 
 
 def open_read_only(name: str) -> int:
-    """A descriptor of a segment or file of this name; FileNotFoundError if the name is unlinked or belongs to another user."""
+    """Of a segment or file; FileNotFoundError if the name is unlinked or belongs to another user."""
     if not is_file(name):
         return open_memory(name)
     try:
@@ -261,7 +253,7 @@ def open_read_only(name: str) -> int:
 
 
 def open_memory(name: str, *, writable: bool = False, ask: Ask | None = None) -> int:
-    """A descriptor of shared memory of this name. FileNotFoundError if the name is unlinked or belongs to another user: then `ask`."""
+    """FileNotFoundError if the name is unlinked or belongs to another user: then `ask`."""
     try:
         try:
             fd: int = _shared_memory(name, read_only=not writable).fd
@@ -290,17 +282,17 @@ def _shared_memory(name: str, flags: int = 0, **options: Any) -> posix_ipc.Share
             raise wrong from None
         if not isinstance(error, OSError):
             raise
-        if error.errno is None:  # raised for lack of a descriptor
+        if error.errno is None:  # for lack of a descriptor
             raise exhausted(OSError(errno.EMFILE, ""), f"The shared memory {name} could not be opened.") from error
         if not flags and error.errno in _NOT_FOR_US:
             raise FileNotFoundError(errno.ENOENT, error.strerror, name) from error
         raise
-    except ValueError:  # raised for a file larger than this process may create
+    except ValueError:  # for a file larger than this process may create
         raise exhausted(OSError(errno.EFBIG, ""), f"{options.get('size')} bytes of shared memory could not be made.") from None
 
 
 def _wrong_place() -> OSError | None:
-    """Why shared memory cannot be created on this machine or in this container, and what to do; None if it can."""
+    """Why shared memory cannot be created here, and what to do; None if it can."""
     try:
         info = os.statvfs(SHM)
     except OSError as error:
@@ -316,21 +308,21 @@ def _wrong_place() -> OSError | None:
 
 
 def for_what(error: OSError | ObjectStoreFullError, what: str) -> Exception:
-    """An error of creating shared memory that names its purpose; raise it from None instead of the original."""
+    """An error that names its purpose; raise it from None."""
     if isinstance(error, ObjectStoreFullError):
         return ObjectStoreFullError(f"{what}: {error}")
     return type(error)(error.errno, f"{what}: {error.strerror}")
 
 
 def check_place(prefix: str, size: int) -> None:
-    """Raise OSError or `ObjectStoreFullError`, with the reason and what to do, where shared memory of `size` bytes cannot be created."""
+    """Raise OSError or `ObjectStoreFullError`, with advice, where shared memory of `size` bytes cannot be created."""
     segment = Segment.create(f"{prefix}try-{new_nonce():x}", size)
     segment.unlink()
     segment.close()
 
 
 def unlink(name: str) -> None:
-    """Unlink a name of either kind, mapped here or not. Safe when it does not exist or belongs to another user."""
+    """Safe when it does not exist or belongs to another user."""
     try:
         if is_file(name):
             os.unlink(name)
@@ -341,17 +333,15 @@ def unlink(name: str) -> None:
 
 
 def unlink_semaphore(name: str) -> None:
-    """As `unlink`, of a semaphore."""
     unlink(f"/{SEMAPHORE}{name[1:]}")
 
 
 def link(name: str, other: str) -> None:
-    """Give a segment in memory a second name."""
     os.link(SHM + name, SHM + other, follow_symlinks=False)
 
 
 def shared_memory_left() -> int:
-    """Free bytes of the machine's shared memory; 0 also where there is none, or no more names are possible."""
+    """Free bytes; 0 also where no more names are possible."""
     try:
         info = os.statvfs(SHM)
     except OSError:

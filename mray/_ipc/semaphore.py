@@ -7,11 +7,11 @@
     ring: posts it ────────────────────────▶ thread of a `Relay`, which waits for it ── own eventfd ──▶ thread that reads
     (exits) ───────────────────────────────▶ thread that is notified ── posts the semaphore ──▶ the relay ends
 
-A thread waits for one semaphore, and for no socket besides. So each ringing process has a semaphore, and each semaphore a thread in the
-sleeping process. Used by a process whose `ulimit -n` leaves no room for eventfds of others, or by all (``MRAY_SEMAPHORES``).
+A thread waits for one semaphore and no socket, so each ringing process has a semaphore, and each semaphore a thread in the sleeping
+process. Used by a process whose `ulimit -n` leaves no room for eventfds of others, or by all (``MRAY_SEMAPHORES``).
 
-A process that dies in between leaves a name of the session, which its creator's cleaner removes (`mray._ipc.reaper`). The C library
-first creates the file under a random name: one that is left by a death in that moment cannot be told from other programs', and stays.
+A process that dies in between leaves a name for `mray._ipc.reaper`. The C library first creates the file under a random name: one left
+by a death in that moment stays.
 """
 
 from __future__ import annotations
@@ -30,12 +30,10 @@ from mray._ipc.table import SessionTable
 
 
 class SemaphoreDoorbell(Doorbell):
-    """A doorbell whose process is woken by a semaphore."""
-
     __slots__ = ("_semaphore",)
 
     def __init__(self, prefix: str, table: SessionTable, tell: Callable[[str], int]) -> None:
-        """`tell` sends the process the semaphore's name, which begins with `prefix`, waits until it has opened it, and returns its row."""
+        """`tell` sends the process the semaphore's name, waits until it has opened it, and returns its row."""
         name = f"{prefix}bell-{new_nonce():x}"
         self._semaphore = _semaphore(name, posix_ipc.O_CREX, mode=0o600)
         try:
@@ -47,7 +45,7 @@ class SemaphoreDoorbell(Doorbell):
     def wake(self) -> None:
         try:
             self._semaphore.release()
-        except (posix_ipc.Error, OSError):  # closed, or rung more often than it counts
+        except (posix_ipc.Error, OSError):  # closed, or rung too often
             pass
 
     def close(self) -> None:
@@ -58,10 +56,10 @@ class SemaphoreDoorbell(Doorbell):
 
 
 class Relay:
-    """Calls `wake` in a separate thread whenever another process posts a semaphore, until `end`."""
+    """Calls `wake` in a separate thread whenever the semaphore is posted, until `end`."""
 
     def __init__(self, name: str, wake: Callable[[], None]) -> None:
-        """Raises FileNotFoundError when there is no semaphore of this name."""
+        """Raises FileNotFoundError."""
         self._semaphore = _semaphore(name)
         # POINT semaphore opened
         unlink_semaphore(name)
@@ -78,7 +76,7 @@ class Relay:
         while True:
             try:
                 self._semaphore.acquire()
-            except posix_ipc.SignalError:  # a handler has run in this thread
+            except posix_ipc.SignalError:  # a handler has run
                 continue
             if self._is_over:
                 break
@@ -86,12 +84,11 @@ class Relay:
         self._semaphore.close()
 
     def end(self) -> None:
-        """The process that posts has exited, or this one leaves its session. Any thread, once."""
+        """Any thread, once."""
         self._is_over = True
         self._semaphore.release()
 
     def join(self) -> None:
-        """Wait until its thread has ended."""
         self._thread.join()
 
 
@@ -103,5 +100,5 @@ def _semaphore(name: str, flags: int = 0, **options: Any) -> Any:
     except OSError as error:
         if error.errno is not None:
             raise
-        # raised for lack of a descriptor, which is needed for a moment
+        # raised for lack of a descriptor
         raise exhausted(OSError(errno.EMFILE, ""), f"The semaphore {name} could not be opened.") from error

@@ -1,10 +1,8 @@
 """The sessions of this user on this machine, found by their directories.
 
-Any process: a joining driver, commands, observers. No session is asked; it is alive while one of its processes holds its lock.
-
-A session is also found by ``host:port``, which programs for Ray expect of an address. Its port is a number that no other live session of
-the user has: a link beside the sessions, ``port-<port>-<host>``, leads to its directory. No socket listens there. Rejected: a bound
-socket, by which the kernel would reserve the number, since it would be a network socket in every session.
+No session is asked; it is alive while one of its processes holds its lock. A session is also found by ``host:port``: its port is a
+number that no other live session of the user has, and a link beside the sessions, ``port-<port>-<host>``, leads to its directory. No
+socket listens there. Rejected: a bound socket to reserve the number, which would be a network socket in every session.
 """
 
 from __future__ import annotations
@@ -17,12 +15,11 @@ from mray._common.kept import os
 from mray._ipc.discovery import is_of_this_machine
 from mray._ipc.reaper import LOCAL, LOCK, PORT, PORT_LINK, address_lock, is_held, lives_unlocked, local_is_dead
 
-#: The ports that sessions choose from.
 _PORTS = range(10_000, 60_000)
 
 
 def parent_of(temp_dir: str | None) -> str:
-    """The folder of this user's sessions under a temporary directory."""
+    """Where this user's sessions lie under a temporary directory."""
     if not temp_dir:
         import tempfile  # noqa: PLC0415  (3 ms)
 
@@ -31,13 +28,13 @@ def parent_of(temp_dir: str | None) -> str:
 
 
 def session_parents() -> list[str]:
-    """The directories that may have session directories of this user: that of `MRAY_TMPDIR` alone where it is set."""
+    """Directories that may have session directories: that of `MRAY_TMPDIR` alone where it is set."""
     base = settings.TMPDIR.get()
     return list(dict.fromkeys(map(parent_of, (base,) if base else (None, "/tmp"))))
 
 
 def is_private(path: str) -> bool:
-    """Whether this is a directory of this user that no other user may enter. Others may be traps, and are not read."""
+    """Whether no other user may enter this directory. Others may be traps, and are not read."""
     try:
         info = os.lstat(path)
     except OSError:
@@ -46,15 +43,13 @@ def is_private(path: str) -> bool:
 
 
 def private_directory(path: str) -> str:
-    """Create a private directory, or check that it is one. Raises PermissionError when another user could have created or could replace
-    it.
-    """
+    """Create a private directory, or check that it is one. Raises PermissionError when another user could replace it."""
     parent = os.path.dirname(path)
     os.makedirs(parent, 0o755, exist_ok=True)
     _check_way(parent)
     try:
         os.mkdir(path, 0o700)
-        os.chmod(path, 0o700)  # whatever the umask
+        os.chmod(path, 0o700)
     except FileExistsError:
         if not is_private(path):
             raise PermissionError(
@@ -79,16 +74,14 @@ def _check_way(path: str) -> None:
 
 
 def sessions() -> list[str]:
-    """Directories of this user's live sessions, the oldest first.
-
-    Without sessions that have a `_temp_dir`, whose directory must be named, and without sessions of one process, which answer no other
-    process.
+    """Directories of live sessions, the oldest first; without sessions that have a `_temp_dir` (their directory must be named) or are of
+    one process (which answers no other).
     """
     return [directory for directory, alive in all_sessions() if alive and not os.path.basename(directory).startswith(LOCAL)]
 
 
 def all_sessions() -> list[tuple[str, bool]]:
-    """Every session directory of this user, the oldest first, and whether the session is alive."""
+    """Every session directory, the oldest first, and whether the session is alive."""
     found: list[str] = []
     for parent in session_parents():
         if not is_private(parent):
@@ -99,7 +92,7 @@ def all_sessions() -> list[tuple[str, bool]]:
 
 
 def is_alive(directory: str) -> bool:
-    """Whether a process of the session holds its lock; for a session of one process, whether that process lives."""
+    """Whether a process of the session holds its lock; for a session of one process, whether it lives."""
     if (name := os.path.basename(directory)).startswith(LOCAL):
         return not local_is_dead(name)
     held = is_held(os.path.join(directory, LOCK))
@@ -128,7 +121,6 @@ def take_port(parent: str, directory: str, host: str, port: int = 0) -> bool:
 
 
 def _taken(parent: str) -> dict[int, str]:
-    """The ports of sessions, with the links that lead to them."""
     found = {}
     with os.scandir(parent) as entries:
         for entry in entries:
@@ -144,7 +136,6 @@ def join_host(host: str, port: int | str) -> str:
 
 
 def split_host(address: str) -> tuple[str, int] | None:
-    """Host and port of an address of that form; None for any other."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or "/" in host or not port.isdecimal():
         return None
@@ -162,7 +153,7 @@ def address_of(directory: str) -> str:
 
 
 def directory_at(address: str, temp_dir: str | None = None) -> str | None:
-    """The directory of the live session at ``host:port`` on this machine; None for none, and for another form of address."""
+    """The directory of the live session at ``host:port`` on this machine, or None."""
     split = split_host(address)
     if split is None:
         return None
@@ -179,7 +170,7 @@ def directory_at(address: str, temp_dir: str | None = None) -> str | None:
 
 
 def parents_elsewhere() -> list[str]:
-    """The folders of this user's sessions below other temporary directories, found by their ports."""
+    """Folders of this user's sessions below other temporary directories."""
     found = []
     for parent in filter(is_private, session_parents()):
         with contextlib.suppress(OSError):

@@ -6,24 +6,21 @@
     a slot is free when every reader has    <--------  RELEASED[slot] of reader r = use, when the last view dies
     released its latest use
 
-Each slot is a segment. The writer takes the smallest free slot that fits, replaces one that is too small (the old segment's memory is
-freed with its last view), or adds a slot. When all slots are taken, the oldest is *given away*: the writer unlinks and unmaps it, so its
-memory lives as long as its views, and a fresh segment takes its place. So a reader that holds an array never blocks the writer. Readers
-map slots copy-on-write (`mray._ipc.mapped`): no other process sees what a reader writes to its value.
+Each slot is a segment. When all slots are taken, the oldest is *given away*: the writer unlinks and unmaps it, so its memory lives as
+long as its views. So a reader that holds an array never blocks the writer. Readers map slots copy-on-write (`mray._ipc.mapped`).
 
-The writer unlinks a segment's name when all readers have consumed its first message, and so have mapped it. Until then it offers the
-segment to readers that do not find the name. Segments that a crash leaves carry the ring's prefix and are swept with it.
+The writer unlinks a segment's name when all readers have consumed its first message; until then it offers the segment to readers that do
+not find the name. Names that a crash leaves carry the ring's prefix.
 
-*Passing on.* A value that lies in foreign memory (a slot of another ring, an object of the store) is not copied into a slot:
-SlotWriter.lend takes a slot's number without memory, for its RELEASED words, and keeps the value alive until every reader has released it;
-the entry says where the memory is. While the value lives, this process pins the original slot, so the original writer does not touch it.
-At most half of the numbers are lent, since a loan cannot be given away; when none is left, the writer copies.
+*Passing on.* A value that lies in foreign memory (a slot of another ring, an object of the store) is not copied: SlotWriter.lend takes a
+slot's number without memory and keeps the value alive until every reader has released it. While the value lives, this process pins the
+original slot, so the original writer does not touch it.
+At most half of the numbers are lent, since a loan cannot be given away.
 
     A: claim ---- place ----> B: open (a pin) ... lend(value) ---- number, B's descriptor ----> C: borrow (pins of A's segment)
     A's RELEASED[slot] of B <- the pin dies <- B drops the value <---- B's RELEASED[number] of C <- the last pin dies
 
-Loans outlive both ends of their ring (`mray._ipc.ring_loans`), and a reader releases also after its own close. Loans of closed writers
-are swept when other ends are created or lend, and when all members of a graph have left it.
+Loans outlive both ends of their ring (`mray._ipc.ring_loans`), and a reader releases also after its own close.
 
 Releases come from finalizers, which may run between any two byte codes of any thread: they only write one word of their own.
 """
@@ -48,36 +45,34 @@ from mray._ipc.ring_loans import RingLoans, sign, sweep_closed
 from mray._ipc.segment import SHM, Ask, Descriptor, Segment, for_what, new_nonce, open_memory, unlink
 from mray.exceptions import ObjectStoreFullError
 
-#: Location of a payload: slot, generation of the slot's segment, use, length in bytes.
+#: Slot, generation of its segment, use, length in bytes.
 PLACE = Struct("@QQQQ")
 
-#: The least size of a slot, in bytes, so that values of slightly different sizes share one.
+#: In bytes; values of slightly different sizes share a slot.
 LEAST_SLOT = 64 * 1024
 
-#: Mappings of foreign memory that a reader caches for the next value from there.
+#: Cached mappings of foreign memory.
 MOST_BORROWED = 32
 
-#: The number of messages that a reader copies after it has written to a tensor: a copy-on-write fault costs more than a page's copy.
+#: Messages that a reader copies after it has written to a tensor: a copy-on-write fault costs more than a page's copy.
 COPIES = 32
 
 
 class WriterGoneError(FileNotFoundError):
-    """The message can no longer be mapped: the writer has left the ring, or has died, and its memory is freed."""
+    """The writer has left the ring or died, and its memory is freed."""
 
 
 def slot_name(prefix: str, slot: int, generation: int) -> str:
-    """The name of a slot's segment."""
     return f"{prefix}{slot:x}.{generation:x}"
 
 
 def _next_generation(_generation: int) -> int:
-    """An unpredictable name for the next segment of a slot, so that no other user can create it first."""
+    """Unpredictable, so that no other user can create the name first."""
     return new_nonce()
 
 
 @above_limit()
 def unlink_all(prefix: str) -> None:
-    """Unlink every name that starts with `prefix` (which starts with a slash)."""
     wanted = prefix[1:]
     for name in os.listdir(SHM):
         if name.startswith(wanted):
@@ -85,30 +80,27 @@ def unlink_all(prefix: str) -> None:
 
 
 class Slot:
-    """One slot as the writer sees it: memory, a loan, or neither."""
+    """Memory, a loan, or neither."""
 
     __slots__ = ("generation", "index", "keep", "segment", "use", "view")
 
     def __init__(self, index: int) -> None:
         self.index = index
-        #: Names the current segment.
         self.generation = 0
         self.segment: Segment | None = None
-        #: Writable bytes of the segment.
         self.view = memoryview(b"")
         #: The number of its latest message; never repeats, also across generations.
         self.use = 0
-        #: The object that a loan keeps alive.
+        #: What a loan keeps alive.
         self.keep: object = None
 
     def fill(self, segment: Segment, generation: int) -> None:
-        """Attach memory."""
         self.generation = generation
         self.segment = segment
         self.view = memoryview(segment.memory)
 
     def empty(self) -> None:
-        """Detach the memory; readers retain their mappings."""
+        """Readers retain their mappings."""
         if self.segment is not None:
             self.view.release()
             self.segment.close()
@@ -116,10 +108,10 @@ class Slot:
 
 
 class SlotWriter:
-    """The writer's slots of one ring. `released[r]` is the index of RELEASED[0] of reader r among `words`."""
+    """`released[r]` is the index of RELEASED[0] of reader r among `words`."""
 
     def __init__(self, prefix: str, ring: RingWriter, words: memoryview, released: list[int], most: int, name: str = "") -> None:
-        """`name` identifies the ring in errors."""
+        """`name`: for errors."""
         self._prefix = prefix
         self._name = name
         self._ring = ring
@@ -129,16 +121,16 @@ class SlotWriter:
         self._uses = 0
         self._slots: list[Slot] = []
         self._loans = _PassedOn(words[:], released)
-        #: Segments with a name, with their first messages: a reader that has consumed it has mapped the segment.
+        #: Named segments with their first messages: a reader that has consumed it has mapped the segment.
         self._named: list[tuple[int, Segment]] = []
-        #: The number of slots given away to readers.
+        #: Slots given away.
         self.given_away = 0
-        #: The number of values passed on without a copy.
+        #: Values passed on without a copy.
         self.passed_on = 0
         sweep_closed()
 
     def claim(self, size: int) -> Slot:
-        """Return a slot of at least `size` bytes without readers. Raises ObjectStoreFullError when memory is full."""
+        """Return a slot of at least `size` bytes that no reader holds. Raises ObjectStoreFullError."""
         slot = self._choose(size)
         self._uses += 1
         slot.use = self._uses
@@ -146,11 +138,10 @@ class SlotWriter:
         return slot
 
     def place(self, slot: Slot, length: int) -> bytes:
-        """The part of the ring's entry that names a filled slot."""
         return PLACE.pack(slot.index, slot.generation, slot.use, length)
 
     def unclaim(self, slot: Slot) -> None:
-        """Undo a claim (or loan) that was not sent, so that no reader will release it."""
+        """Undo a claim or loan that was not sent."""
         slot.use = 0
         if slot.keep is not None:
             self.passed_on -= 1
@@ -183,7 +174,7 @@ class SlotWriter:
         return slot
 
     def _vacate(self) -> Slot | None:
-        """Return a free slot after detaching its memory."""
+        """Detach the memory of a free slot."""
         for slot in self._slots:
             if slot.segment is not None and self._free(slot):
                 slot.empty()
@@ -191,7 +182,6 @@ class SlotWriter:
         return None
 
     def end_loans(self) -> None:
-        """Drop what every reader has released. Each large message does this, too."""
         self._loans.sweep()
 
     def _free(self, slot: Slot) -> bool:
@@ -220,7 +210,7 @@ class SlotWriter:
                     fitting = slot
                     least = held
             elif other is None or (other.segment is None and slot.segment is not None):
-                # Prefer a slot that is too small, whose memory is then freed, to a vacant one.
+                # Prefer a slot that is too small, to free its memory.
                 other = slot
         if fitting is not None:
             # SYNC POINT slot: last read, fence, RELEASED | read RELEASED, fence, overwrite.
@@ -241,12 +231,11 @@ class SlotWriter:
         return slot
 
     def _give_away(self) -> Slot:
-        """Detach the memory of the slot that was used first, and return the slot. (At most half of the slots are loans.)"""
+        """Detach the memory of the slot that was used first."""
         self.given_away += 1
         return min((slot for slot in self._slots if slot.keep is None), key=lambda slot: slot.use)
 
     def _tidy(self) -> None:
-        """Unlink names that every reader has mapped."""
         consumed = self._ring.consumed()
         keep = []
         for first, segment in self._named:
@@ -257,11 +246,10 @@ class SlotWriter:
         self._named = keep
 
     def held(self) -> int:
-        """Bytes of shared memory in the slots."""
         return sum(segment.size for segment in [slot.segment for slot in self._slots] if segment is not None)
 
     def statistics(self) -> dict[str, int]:
-        """Counts of slots and of values passed on, for reports. Any thread."""
+        """Any thread."""
         filled = [slot for slot in self._slots if slot.segment is not None]
         in_use = sum(not self._free(slot) for slot in filled)
         return {
@@ -274,7 +262,7 @@ class SlotWriter:
         }
 
     def close(self) -> None:
-        """Detach all slots; readers retain their mappings. Idempotent."""
+        """Readers retain their mappings. Idempotent."""
         for _first, segment in self._named:
             segment.unlink()
         self._named.clear()
@@ -286,13 +274,13 @@ class SlotWriter:
 
 
 class _PassedOn(RingLoans[Slot]):
-    """The loans of a ring: slots without memory."""
+    """Slots without memory."""
 
     __slots__ = ()
 
     def over(self, number: int, use: int, thing: Slot, dead: Collection[int]) -> bool:
         if any(self.words[first + number] != use for first in dead):
-            # A dead reader may have passed it on, so the memory must never be reused.
+            # A dead reader may have passed it on: never reuse the memory.
             for each in thing.keep if isinstance(thing.keep, (tuple, list)) else ():
                 if isinstance(each, Descriptor):
                     each.exposed = True
@@ -301,7 +289,7 @@ class _PassedOn(RingLoans[Slot]):
 
 
 class Attached:
-    """One slot's segment as a reader has mapped it."""
+    """A slot's segment, mapped by a reader."""
 
     __slots__ = ("generation", "memory", "pin_type")
 
@@ -312,13 +300,13 @@ class Attached:
 
 
 class Loan:
-    """A received loan, held by the pins of its message; its finalizer releases it."""
+    """Held by the pins of a message; its finalizer releases the loan."""
 
     __slots__ = ("__weakref__", "_release", "writable")
 
     def __init__(self, release: Callable[[], None], writable: bool) -> None:
         self._release = release
-        #: Whether the holder of the pins may write to them.
+        #: Whether pins may be written to.
         self.writable = writable
 
     def __del__(self) -> None:
@@ -326,7 +314,7 @@ class Loan:
 
 
 class Borrowed:
-    """Foreign memory as a reader has mapped it, with its users in this process."""
+    """Foreign memory mapped by a reader, with its users here."""
 
     __slots__ = ("inode", "loans", "memory", "named", "pin_type")
 
@@ -338,24 +326,22 @@ class Borrowed:
         self.loans: list[weakref.ref[Loan]] = []
 
     def admits(self, writable: bool) -> bool:
-        """Whether the mapping can serve one more message; a writable message needs it exclusively."""
+        """Whether the mapping can serve one more message; a writable one needs it exclusively."""
         self.loans = [reference for reference in self.loans if reference() is not None]
         loans = [reference() for reference in self.loans]
         return not writable and not any(loan.writable for loan in loans if loan is not None)
 
     def is_idle(self) -> bool:
-        """Whether it has no user."""
         return all(reference() is None for reference in self.loans)
 
 
 class SlotReader:
-    """The slots of one ring as reader r sees them; `released` is the index of its RELEASED[0] among `words`."""
+    """`released` is the index of RELEASED[0] of this reader among `words`."""
 
     def __init__(self, prefix: str, words: memoryview, released: int, most: int, ask: Ask | None = None) -> None:
         self._prefix, self._ask = prefix, ask
         self._words = words
         self._released = released
-        #: The number of slots; words behind them belong to others.
         self._most = most
         self._attached: dict[int, Attached] = {}
         #: By name, the longest unused first.
@@ -367,8 +353,7 @@ class SlotReader:
         self._holder: _Holder | None = _Holder(words[:], line + at.HOLDS)
 
     def open(self, place: bytes) -> tuple[Any, int]:
-        """Return an exporter of the bytes at `place`, and their number. The slot is released when the exporter and all of its views are
-        dead.
+        """Return an exporter of the bytes at `place`, and their number. The slot is released when the exporter and its views are dead.
 
         Raises `WriterGoneError`; `DamagedError` for an invalid place.
         """
@@ -381,7 +366,7 @@ class SlotReader:
         return pin, length
 
     def look(self, place: bytes) -> tuple[memoryview, Callable[[], None]]:
-        """Return the bytes at `place`, which the caller does not retain, and the function that releases the slot. Raises as `open`."""
+        """Return the bytes at `place`, not to be retained, and the function that releases the slot. Raises as `open`."""
         attached, length, release = self._find_slot(place)
         memory = attached.memory
         if memory.region.refresh(memory, 0):
@@ -389,7 +374,6 @@ class SlotReader:
         return memoryview(memory)[:length], release
 
     def _find_slot(self, place: bytes) -> tuple[Attached, int, Callable[[], None]]:
-        """Return a slot's mapping, the number of bytes, and the function that releases the slot."""
         if len(place) != PLACE.size:
             raise DamagedError(f"{len(place)} bytes say where a value lies, instead of {PLACE.size}")
         slot, generation, use, length = PLACE.unpack(place)
@@ -409,8 +393,7 @@ class SlotReader:
     def borrow(self, slot: int, use: int, origins: Sequence[Origin], writable: bool) -> list[Any]:
         """Return exporters of foreign memory; the loan is released when all of them and their views are dead.
 
-        Raises `WriterGoneError` when the process that passed the value on died before this one has mapped it; `DamagedError` for an
-        invalid loan.
+        Raises `WriterGoneError` when the process that passed the value on died before it was mapped; `DamagedError`.
         """
         if not (type(slot) is type(use) is int and 0 <= slot < self._most and 0 <= use < 1 << 64):
             raise DamagedError(f"a value was passed on as the loan {slot!r} of a ring that has {self._most}")
@@ -445,14 +428,14 @@ class SlotReader:
         return known
 
     def wants_copy(self) -> bool:
-        """Whether to copy the tensors of this message, because they will probably be written to. Call once per message with tensors."""
+        """Whether to copy this message's tensors, since they will probably be written to. Call once per message with tensors."""
         if not self._copies:
             return False
         self._copies -= 1
         return True
 
     def _forget_idle(self) -> None:
-        """Unmap dead objects and mappings that were not used for long."""
+        """Unmap unlinked objects and the longest unused mappings."""
         spare = len(self._borrowed) - MOST_BORROWED
         for key, borrowed in list(self._borrowed.items()):
             descriptor = borrowed.memory.region.descriptor
@@ -463,9 +446,9 @@ class SlotReader:
                 spare -= 1
 
     def close(self) -> None:
-        """Unmap what has no views. Later releases of slots do nothing, since the memory belongs to the views. Idempotent."""
+        """Unmap what has no views; later releases do nothing, since views own the memory. Idempotent."""
         attached = list(self._attached.values())
-        self._attached.clear()  # releases do nothing after this
+        self._attached.clear()
         self._holder = None
         for memory in (*(each.memory for each in attached), *(each.memory for each in self._borrowed.values())):
             memory.let_go()
@@ -482,7 +465,7 @@ def _map_named(name: str, key: str, ask: Ask | None) -> Mapped:
 
 
 def _map_of(pid: int, fd: int, inode: int, key: str, ask: Ask | None) -> Borrowed:
-    """Map descriptor `fd` of process `pid`; `ask` the process for it where the kernel denies access."""
+    """`ask` the process where the kernel denies access."""
     try:
         descriptor = open_origin(pid, fd, inode, ask)
     except (FileNotFoundError, PermissionError, ConnectionError) as error:
@@ -499,8 +482,8 @@ def _releaser(words: memoryview, index: int, use: int, attached: dict[int, Attac
 
     def release() -> None:
         current = attached.get(slot)
-        # A slot that was given away has another segment by now, whose uses are not released here. A forked child has copies of its parent's
-        # views, but only the parent writes RELEASED.
+        # A slot given away has another segment by now, whose uses are not released here. A forked child shares its parent's views, but only
+        # the parent writes RELEASED.
         if current is not None and current.generation == generation and kernel_pid() == process:
             # SYNC POINT slot: last read, fence, RELEASED | read RELEASED, fence, overwrite.
             publish_fence()
@@ -510,12 +493,11 @@ def _releaser(words: memoryview, index: int, use: int, attached: dict[int, Attac
 
 
 class _Holder:
-    """Clears HOLDS when a reader and all loans that it has received are dead."""
+    """Clears HOLDS when a reader and all its loans are dead."""
 
     __slots__ = ("_index", "_process", "words")
 
     def __init__(self, words: memoryview, index: int) -> None:
-        #: Views of the reader's words, valid while the reader or one of its loans lives.
         self.words = words
         self._index = index
         self._process = kernel_pid()
@@ -543,7 +525,7 @@ _pin_types: dict[int, Any] = {}
 
 
 def _pin_type(size: int) -> Any:
-    """A type whose instances export `size` bytes of a mapping and call back when their last view dies."""
+    """A type that exports `size` bytes and calls back when its last view dies."""
     pin_type = _pin_types.get(size)
     if pin_type is None:
 

@@ -1,29 +1,24 @@
 """Whether a wait spins before it sleeps, decided per process from the recent success of spinning.
 
-Spinning hands a message over in a tenth of the time that sleeping takes, but a spinning process holds a core. Two rules:
+Two rules:
 
 * *Count*: a process does not spin while the session's table shows more awake processes than usable cores.
 * *Learn*: a wait that does not end within the window is a failure. After `FAILURES_BEFORE_PAUSE` in a row the process waits without
   spinning, for a number of waits that doubles with each further failed trial. Several waits in a row that slept, and ended within the
-  longest window, lengthen the window to theirs, until one takes longer. A wait that spins for longer than the first window counts the
-  awake processes again, and longer than `LONG_WINDOW` only while all have a core.
+  longest window, lengthen the window to theirs, until one takes longer. Beyond the first window the awake processes are counted again.
 
-All waits of threads use one loop, `AdaptiveSpinner.spin`. A user's event loop polls once per iteration before it sleeps in its own
-selector, so that an immediate answer finds its caller awake and other coroutines run in between (`LoopSpin`).
+A user's event loop polls once per iteration before it sleeps in its own selector, so that other coroutines run in between (`LoopSpin`).
 
-A process that spins for more than `YIELD_AFTER` yields its core between polls: the kernel may have put both processes on one core (a
-woken process often lands beside its waker), and the spinner would hold the core that its peer needs in order to answer.
+A process that spins for more than `YIELD_AFTER` yields its core between polls, since the kernel may have put both processes on one core.
 
-A graph with more processes than cores spins as well. Its caller spins for `CALLER_WINDOW` by the second rule alone, so that it takes
-results without a wake-up and its core does not fall asleep. Its actors spin if they yield their core at every poll and wait for a
-message that is theirs alone, since in a chain one actor computes at a time. They do not spin for a message with several readers, which
-all of them would compute on together, nor above `MAX_PROCESSES_PER_CORE`. A caller that waits for several outputs stops when more
-processes are awake than cores, since one of its actors lacks its core.
+A graph with more processes than cores spins as well, up to `MAX_PROCESSES_PER_CORE`. Its caller spins for `CALLER_WINDOW` by the second
+rule alone. Its actors yield at every poll and spin for a message that is theirs alone, since in a chain one actor computes at a time. A
+caller that waits for several outputs stops when more processes are awake than cores, since one of its actors lacks its core.
 
-Waits for answers of calls spin on oversubscribed cores too, up to `MAX_PROCESSES_PER_CORE`, with a yield after every poll: no process is
-kept from computing, and beside busy processes the long yield counts as a failure. Figures: bench/results.
+Waits for answers of calls spin on oversubscribed cores too, up to `MAX_PROCESSES_PER_CORE`, with a yield after every poll: beside busy
+processes the long yield counts as a failure.
 
-One object serves all waits of a process without a lock: a lost update costs one wait at most.
+No lock: a lost update costs one wait at most.
 """
 
 from __future__ import annotations
@@ -39,22 +34,22 @@ from mray._ipc.table import SessionTable, usable_cores
 if TYPE_CHECKING:
     import asyncio
 
-#: Seconds that a wait spins at most: at first; after slower waits; after slower waits while every awake process has a core.
+#: Seconds that a wait spins at most: at first; after slower waits; the same while every awake process has a core.
 WINDOW = 100e-6
 LONG_WINDOW = 400e-6
 LONGEST_WINDOW = 1.25e-3
-#: The number of such waits in a row that lengthens the window, and its ratio to the longest of them.
+#: Waits in a row that lengthen the window, and its ratio to the longest of them.
 NEAR_MISSES = 6
 _MARGIN = 1.2
 #: Seconds of spinning before the process yields between polls.
 YIELD_AFTER = 3e-6
-#: Seconds that the caller of a graph with more processes than cores spins: enough for a long chain.
+#: Seconds that the caller of a graph with more processes than cores spins.
 CALLER_WINDOW = 1e-3
-#: Awake processes per core, of a graph or of the session, above which waits do not take turns in spinning.
+#: Above it waits on oversubscribed cores do not spin.
 MAX_PROCESSES_PER_CORE = 3
 #: Failures in a row before spinning pauses.
 FAILURES_BEFORE_PAUSE = 3
-#: Waits without spinning after the first such series, and at most.
+#: Waits without spinning: at first, at most.
 PAUSE = 16
 LONGEST_PAUSE = 64
 #: Waits between two counts of the awake processes.
@@ -62,7 +57,7 @@ RECOUNT = 32
 
 
 class AdaptiveSpinner:
-    """A spinner with the second rule alone."""
+    """The second rule alone."""
 
     __slots__ = ("_failures", "_pause", "_waits", "oversubscribed", "window")
 
@@ -72,7 +67,7 @@ class AdaptiveSpinner:
         self._waits = 0
         #: Seconds that a wait may spin.
         self.window = window if settings.SPIN.get() else 0.0
-        #: Whether more processes are awake than there are cores; the spinner then yields after every poll.
+        #: Whether to yield after every poll.
         self.oversubscribed = oversubscribed
 
     def spin(
@@ -84,10 +79,10 @@ class AdaptiveSpinner:
         stop: Callable[[], object] | None = None,
         deadline: float | None = None,
     ) -> Any:
-        """Poll `look` until it answers or the window is over. Returns its answer, `missed` for none.
+        """Poll `look` until it answers or the window is over. Returns its answer, or `missed`, immediately where the wait may not spin.
 
-        Does not poll where the wait may not spin (see `may_spin`). When `stop()` is true between two polls, the wait ends as if it had
-        not spun. On oversubscribed cores an answer later than the window, after a long yield, counts as a failure.
+        When `stop()` is true between two polls, the wait ends as if it had not spun. On oversubscribed cores an answer later than the
+        window counts as a failure.
         """
         if not self.may_spin(takes_turns):
             return missed
@@ -117,27 +112,25 @@ class AdaptiveSpinner:
                 sched_yield()
 
     def in_turns(self, window: float = WINDOW) -> AdaptiveSpinner:
-        """A spinner for a graph with more processes than cores, in this process."""
+        """For a graph with more processes than cores."""
         return AdaptiveSpinner(window, oversubscribed=True)
 
     def goes_on(self, takes_turns: bool) -> bool:
-        """Whether a wait that has spun for longer than the first window continues."""
+        """Whether to spin beyond the first window."""
         return True
 
     def may_spin(self, takes_turns: bool = False) -> bool:
-        """Whether the wait that begins now spins. `takes_turns`: also on oversubscribed cores."""
+        """`takes_turns`: also on oversubscribed cores."""
         if self._waits:
             self._waits -= 1
             return False
         return True
 
     def succeeded(self) -> None:
-        """The wait ended within the window."""
         self._failures = 0
         self._pause = PAUSE
 
     def failed(self) -> None:
-        """The wait did not end within the window."""
         self._failures += 1
         if self._failures >= FAILURES_BEFORE_PAUSE:
             self._failures = FAILURES_BEFORE_PAUSE - 1
@@ -146,7 +139,7 @@ class AdaptiveSpinner:
 
 
 class Spinner(AdaptiveSpinner):
-    """A process's spinner, with both rules."""
+    """Both rules."""
 
     __slots__ = ("_allowed", "_cores", "_near", "_rows", "_slowest", "_table", "_until_count")
 
@@ -176,7 +169,6 @@ class Spinner(AdaptiveSpinner):
         return self._allowed and (takes_turns or not self.oversubscribed)
 
     def is_oversubscribed(self) -> bool:
-        """Whether more processes are awake now than there are cores."""
         return self._table.awake(self._rows()) > self._cores
 
     def goes_on(self, takes_turns: bool) -> bool:
@@ -190,7 +182,7 @@ class Spinner(AdaptiveSpinner):
         self._until_count = 0
 
     def slept(self, seconds: float) -> None:
-        """A wait that has slept, and perhaps spun before, ended after `seconds`."""
+        """A wait that has slept ended after `seconds`."""
         if not self.window:
             return
         if seconds > LONGEST_WINDOW:
@@ -206,7 +198,7 @@ class Spinner(AdaptiveSpinner):
 
 
 class LoopSpin:
-    """The polls of one event loop before it sleeps. In the loop's thread."""
+    """An event loop's polls before it sleeps. In the loop's thread."""
 
     __slots__ = ("_look", "_sleep", "_spinner", "_until", "_waiting", "_window", "active")
 
@@ -215,11 +207,10 @@ class LoopSpin:
         self._waiting = waiting
         self._look = look
         self._sleep = sleep
-        #: Whether the loop polls now.
         self.active = False
 
     def start(self, loop: asyncio.AbstractEventLoop, spinner: AdaptiveSpinner | None) -> None:
-        """A wait begins: poll once per iteration while `spinner` allows."""
+        """Poll once per iteration while `spinner` allows."""
         if self.active:
             return
         if spinner is None or not spinner.may_spin():
@@ -234,7 +225,7 @@ class LoopSpin:
     def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
             self._look_again(loop)
-        except BaseException:  # the waits continue, and so does the loop: in its selector
+        except BaseException:  # the waits continue in the loop's selector
             self.active = False
             self._sleep()
             raise
@@ -245,7 +236,7 @@ class LoopSpin:
         if before:
             self._look()
         if self._waiting():
-            sched_yield()  # the process that answers may be on this core
+            sched_yield()  # the answering process may be on this core
             self._look()
         left = self._waiting()
         if not left:

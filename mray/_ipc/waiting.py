@@ -1,4 +1,4 @@
-"""Waiters for the reactor of their process: other threads, and timers."""
+"""The reactor's waiters, and timers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Predicate = Callable[[], object]
 
 
 class Waiter:
-    """A thread in `Reactor.wait_until` that is not the reader."""
+    """A thread that waits while another one reads."""
 
     __slots__ = ("lock", "predicate")
 
@@ -24,13 +24,12 @@ class Waiter:
         self.lock.acquire()
 
     def wake(self, *_came: object) -> None:
-        """Make it poll."""
-        with contextlib.suppress(RuntimeError):  # woken twice before it woke
+        with contextlib.suppress(RuntimeError):  # woken twice
             self.lock.release()
 
 
 class Timers(list[tuple[float, int, Callable[[], None]]]):
-    """A heap of callbacks by time. (A list, so that asking whether there are any enters no function.)"""
+    """A heap by time. (A list, so that testing it enters no function.)"""
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
@@ -40,12 +39,10 @@ class Timers(list[tuple[float, int, Callable[[], None]]]):
         heapq.heappush(self, (monotonic() + seconds, next(self._numbers), callback))
 
     def shorten(self, timeout: float | None) -> float | None:
-        """How long a sleep of this length may last."""
         due = self[0][0] - monotonic()
         return max(due, 0.0) if timeout is None or due < timeout else timeout
 
     def take_due(self) -> list[Callable[[], None]]:
-        """Remove and return the callbacks that are due."""
         now = monotonic()
         due = []
         while self and self[0][0] <= now:

@@ -1,4 +1,4 @@
-"""`WaitingPlace`: the place where the threads of a member of a session wait, and from where its messages are dispatched.
+"""`WaitingPlace`: where a session member's threads wait, and where its messages are dispatched.
 
 The kernel's is `mray._ipc.reactor.Reactor`, whose module says what reading means; the engine in one process has its own.
 """
@@ -19,65 +19,63 @@ if TYPE_CHECKING:
 
 
 class Flushable(Protocol):
-    """Something that holds messages back."""
+    """Holds messages back."""
 
     def flush(self) -> None: ...
 
 
 class WaitingPlace(Protocol):
-    """The waiting place of one process."""
-
-    #: True while the reader may sleep long.
+    #: The reader may sleep long.
     asleep: bool
-    #: Counts waits that were not over immediately.
+    #: Waits that were not over immediately.
     waits: int
-    #: Counts API activity, so that the background reader keeps out of the way of a busy thread.
+    #: Counts API activity, so that the background reader keeps out of a busy thread's way.
     activity: int
     closed: bool
-    #: Whether messages are dispatched although no thread waits for one and no event loop watches for them.
+    #: Messages are dispatched although no thread waits and no event loop watches.
     reads_always: bool
-    #: Whether the program is over: other threads than the main one that wait end then.
+    #: The program is over: waiting threads other than the main one end.
     is_over: bool
     guard: InterruptGuard
     closed_descriptors: ClosedDescriptors
     on_fault: Callable[[str, Exception], None]
-    #: This process's row in the session's table.
+    #: In the session's table.
     row: int
-    #: The eventfds that wake this process; none where no descriptor does.
+    #: Eventfds that wake this process.
     wakeup_fd: int
     wakeup_fds: tuple[int, ...]
 
     @property
     def table(self) -> SessionTable | None:
-        """The session's table. None: there is none, or not yet."""
+        """None: there is none yet."""
 
     @property
     def spinner(self) -> Spinner | None:
-        """Decides whether a wait spins. None: not yet."""
+        """None: not yet."""
 
     # ------------------------------------------------------------------------------------ waiting
     def wait_until(
         self, predicate: Predicate, timeout: float | None = None, *, spin: bool = True, before_sleep: Callable[[], None] | None = None
     ) -> bool:
-        """Wait until `predicate()` is true, or this many seconds; its last value. Any thread."""
+        """Wait until `predicate()` is true, or `timeout` seconds; returns its last value. Any thread."""
 
     def wait(self, waitable: Waitable, timeout: float | None = None) -> bool:
         """As `wait_until`, until it is ready."""
 
     def is_amidst(self) -> bool:
-        """Whether the calling thread reads, or owns the lock under which messages are dispatched: it must not wait for one."""
+        """Whether the calling thread must not wait: it reads, or owns the lock under which messages are dispatched."""
 
     def look(self) -> bool:
-        """Read what has arrived, without a wait. False if another thread reads."""
+        """Read what has arrived. False if another thread reads."""
 
     def wake(self) -> None:
         """Make the reader test its predicate again. Any thread."""
 
     def end_threads(self) -> None:
-        """The program is over: end the threads that wait. Main thread."""
+        """The program is over. Main thread."""
 
     def end_thread(self) -> None:
-        """End the calling thread, unless it is the main one."""
+        """Unless it is the main one."""
 
     # ------------------------------------------------------------------------------------ callbacks
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
@@ -90,35 +88,35 @@ class WaitingPlace(Protocol):
         """Call what is deferred, now."""
 
     def then(self, ready: Predicate, callback: Callable[[], object]) -> Cancel:
-        """Call back once, in any thread, after an iteration in which `ready()` holds. An equal callback takes the other's place.
+        """Call back once, in any thread, after an iteration in which `ready()` holds. An equal callback replaces the earlier one.
 
         The caller tests its condition once more after this call.
         """
 
     def watch_edge(self, fd: int, callback: Callable[[int], None]) -> None:
-        """Call `callback(events)` once whenever something new comes at `fd`; undone by `forget`."""
+        """Call `callback(events)` once whenever something new arrives, until `forget`."""
 
     def watch_wakeup(self, fd: int) -> None:
-        """Wake up whenever this eventfd is written to."""
+        """An eventfd, from which nothing is dispatched."""
 
     def unwatch_wakeup(self, fd: int) -> None:
-        """Undo `watch_wakeup`, before the descriptor is closed."""
+        """Before the descriptor is closed."""
 
     def fileno(self) -> int:
-        """A descriptor that is readable when the process has something to read, for event loops to watch."""
+        """Readable when the process has something to read, for event loops to watch."""
 
     def sleep_outside(self, sleeps: bool) -> None:
-        """Record whether an event loop's selector watches `fileno` and may sleep: peers must then ring."""
+        """Whether an event loop's selector watches `fileno` and may sleep: peers must then ring."""
 
     def forget(self, fd: int) -> None:
-        """Stop watching a descriptor, before it is closed; safe when it is not watched."""
+        """Before the descriptor is closed; ignored when it is not watched."""
 
     # ------------------------------------------------------------------------------------ messages that are held back
     def post_later(self, held: Flushable) -> None:
-        """Remember that something has messages that are not flushed. Any thread."""
+        """`held` has messages that are not flushed. Any thread."""
 
     def flush(self) -> None:
-        """Flush everything that `post_later` was given."""
+        """Flush what `post_later` was given."""
 
     @property
     def has_unsent(self) -> bool:
@@ -126,17 +124,17 @@ class WaitingPlace(Protocol):
 
     # ------------------------------------------------------------------------------------ the reader in the background
     def start_background_reader(self) -> None:
-        """Start the thread that reads while no other thread waits."""
+        """It reads while no other thread waits."""
 
     def wake_background_reader(self) -> None:
-        """Let the background reader read now: something waits outside of `wait_until`."""
+        """Let it read now: something waits outside of `wait_until`."""
 
     def keep_background_ticking(self) -> None:
-        """Keep the background reader ticking: a thread that goes on with user code holds messages back."""
+        """A thread that goes on with user code holds messages back."""
 
     # ------------------------------------------------------------------------------------ the end
     def close(self) -> None:
-        """Stop everything; the calling thread must not be the reader. Closing twice is safe."""
+        """Stop everything; the calling thread must not be the reader. Idempotent."""
 
     def abandon(self) -> None:
         """In a forked child: release the parent's descriptors without a message."""

@@ -1,4 +1,4 @@
-"""The part of the reactor that connections and acceptors use. The reactor creates them, so they know it by this contract only."""
+"""The part of the reactor that connections and acceptors use; the reactor creates them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from mray._ipc.closed_descriptors import ClosedDescriptors
 
 
 class Watching(Protocol):
-    """The interface of `mray._ipc.reactor.Reactor` for watched sources."""
-
     closed_descriptors: ClosedDescriptors
 
     def add_fd(self, fd: int, callback: Callable[[int], None]) -> None:
         """Call `callback(events)` in the reading thread whenever `fd` is readable or hangs up."""
 
     def forget(self, fd: int) -> None:
-        """Stop watching a descriptor, before it is closed; ignored when it is not watched."""
+        """Stop watching a descriptor, before it is closed; ignored when not watched."""
 
     def watch_writable(self, fd: int, wanted: bool) -> None:
         """Report when the socket accepts bytes again."""

@@ -4,24 +4,22 @@
     address --> shared mapping --> segment  address --> private mapping --+--> segment <-- mappings of readers
                                             apart   --> shared mapping ---+
 
-Until a part of it is sent, the array at `address` is the segment's own memory. Then the mapping becomes copy-on-write in place: the
-pages of the shared mapping move to another address (`apart`), and a private mapping takes the range. Afterwards the process writes to
-pages of its own, readers still see what was sent, and only what is written is copied.
+When a part of the array is sent, the mapping becomes copy-on-write in place: the shared mapping's pages move to another address
+(`apart`), and a private mapping takes the range.
 
 The page tables are moved (``mremap`` with MREMAP_DONTUNMAP, to an address with the same offset in the tables' large units), which is
-much cheaper than dropping them; when array and objects are dead they move back, so that the next array in this segment has no page
-faults (`reunite`). The range is never unmapped, so that no other thread's memory can be placed there.
+much cheaper than dropping them; when array and objects are dead they move back (`reunite`). The range is never unmapped: another
+thread's memory could be placed there.
 
-*Sent again.* An array that was not written to since is sent as before. One that was is known by its private pages (`mray._ipc.mapped`),
-and is copied. Parts are judged separately, in pages.
+*Sent again.* An array that was written to since, as its private pages show (`mray._ipc.mapped`), is copied. Parts are judged separately,
+in pages.
 
-*Headers.* Behind the array is room for the header of each object that shows it (`take_header`): a part of a page for each.
+*Headers.* Behind the array is room for the headers of its objects (`take_header`).
 
-*Forks.* Before a fork everything is sealed, so that parent and child have separate memory as with any other array, and its segments are
-not reused, since the child may read them indefinitely. Later writes of the parent make copies necessary.
+*Forks.* Before a fork everything is sealed, and its segments are not reused afterwards, since the child may read them indefinitely.
 
-Rejected: two mappings from the beginning (the array's pages must still be dropped); write protection (every page's protection would have
-to change, and signals belong to the user); sealing by reference counts (C code that reads the array counts nothing).
+Rejected: two mappings from the beginning (the array's pages must still be dropped); write protection (signals belong to the user);
+sealing by reference counts (C code that reads the array counts nothing).
 """
 
 from __future__ import annotations
@@ -38,14 +36,14 @@ from mray._common.kept import os
 from mray._ipc.mapped import Region, address_of, fault_count, register
 from mray._ipc.segment import Segment, open_memory, round_up
 
-#: The unit in which page tables move fast.
+#: In which page tables move fast.
 _LARGE = 2 << 20
 _MREMAP_MAYMOVE, _MREMAP_FIXED, _MREMAP_DONTUNMAP = 1, 2, 4
 _PROT_NONE, _MAP_FIXED = 0, 0x10
 _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
 _FAILED = ctypes.c_void_p(-1).value
-#: The ratio of a part that travels in a segment to its header.
+#: The ratio of a part to its header.
 _HEADER_SHARE = 256
 _ALIGN = 64
 
@@ -60,19 +58,18 @@ _munmap = _libc.munmap
 _munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 _sealing = threading.RLock()
-#: All instances of this process.
 _living: weakref.WeakSet[ZeroCopyBuffer] = weakref.WeakSet()
 
 
 class Counts:
-    """Counters of this process's born memory."""
+    """Of this process."""
 
     __slots__ = ("copied", "elsewhere", "made", "sent")
 
     def __init__(self) -> None:
         #: Arrays created; arrays that lacked room and lie in ordinary memory.
         self.made = self.elsewhere = 0
-        #: Times that an array or a part of one was sent without a copy, and with one.
+        #: Times that an array or a part was sent without a copy, and with one.
         self.sent = self.copied = 0
 
 
@@ -80,41 +77,40 @@ counts = Counts()
 
 
 def size_with_headers(size: int) -> int:
-    """Bytes of the segment for a value of `size` bytes."""
+    """For a value of `size` bytes."""
     return round_up(size) + round_up(size // _HEADER_SHARE)
 
 
 class ZeroCopyBuffer(Region):
-    """The segment of one array, as the process that creates it has it mapped. The array and the store hold it."""
+    """The segment of one array, in the process that creates it. The array and the store hold it."""
 
     __slots__ = ("_apart", "_first", "_next", "_reserved", "again", "is_over", "is_sealed", "objects", "segment")
 
     def __init__(self, segment: Segment, size: int) -> None:
         super().__init__(segment.name, address_of(segment.memory), segment.size, None)
         self.segment = segment
-        #: The number of objects that show it; whether the array is dead.
+        #: Objects that show it; whether the array is dead.
         self.objects = 0
         self.is_over = False
-        #: Whether the segment may be reused.
         self.again = True
         self.is_sealed = False
-        #: Address of the shared mapping once it is sealed; the reservation in which it lies.
+        #: Address of the shared mapping once sealed; the reservation in which it lies.
         self._apart = 0
         self._reserved = (0, 0)
-        #: Offsets of the first header and of the next one.
+        #: Offsets.
         self._first = self._next = round_up(size)
         register(self)
         with _sealing:
             _living.add(self)
 
     def exporter(self, size: int) -> Any:
-        """Exports the first `size` bytes, and has attributes."""
+        """Of the first `size` bytes; takes attributes."""
         exporter = _exporter_type(size).from_buffer(self.segment.memory)
         exporter.buffer = self
         return exporter
 
     def is_clean(self, address: int, length: int) -> bool:
-        """As of any region. An unsent one is sealed first, since a part is about to be sent."""
+        """An unsent one is sealed first, since a part is about to be sent."""
         return super().is_clean(address, length) if self.is_sealed else self.seal()
 
     def note_sent(self, *, copied: bool) -> None:
@@ -124,7 +120,7 @@ class ZeroCopyBuffer(Region):
             counts.sent += 1
 
     def seal(self) -> bool:
-        """Make this process write to pages of its own; False if that is impossible (the segment's name was removed)."""
+        """Make this process write to its own pages; False if the segment's name was removed."""
         with _sealing:
             if not self.is_sealed:
                 try:
@@ -141,14 +137,14 @@ class ZeroCopyBuffer(Region):
 
     def _divide(self, fd: int) -> bool:
         address, size = self.address, self.size
-        # The same offset within a large unit, so that whole tables move rather than entries.
+        # The same offset within a large unit, so that whole tables move.
         length = size + _LARGE
         start = _mmap(None, length, _PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE, -1, 0)
         if start == _FAILED:
             return False
         apart = start + (address - start) % _LARGE
         moved = _mremap(address, size, size, _MREMAP_MAYMOVE | _MREMAP_FIXED | _MREMAP_DONTUNMAP, apart)
-        if moved == _FAILED:  # before Linux 5.13: the pages are mapped again when they are read
+        if moved == _FAILED:  # before Linux 5.13: pages are mapped again when they are read
             moved = _mmap(apart, size, _READ_WRITE, mmap.MAP_SHARED | _MAP_FIXED, fd, 0)
         # POINT born apart
         if moved == _FAILED or _mmap(address, size, _READ_WRITE, mmap.MAP_PRIVATE | _MAP_FIXED | _NORESERVE, fd, 0) == _FAILED:
@@ -158,10 +154,7 @@ class ZeroCopyBuffer(Region):
         return True
 
     def reunite(self) -> bool:
-        """Array and objects are dead: share the segment's memory again, with its mapped pages.
-
-        Returns False if that is impossible, or if others may read the segment.
-        """
+        """Array and objects are dead: share the segment's memory again. False if that is impossible, or if others may read the segment."""
         if not self.again or (self.descriptor is not None and self.descriptor.exposed):
             return False
         if not self.is_sealed:
@@ -181,7 +174,7 @@ class ZeroCopyBuffer(Region):
         return True
 
     def take_header(self, size: int) -> int | None:
-        """Offset of a header of `size` bytes; None if there is no room left."""
+        """Offset of a header of `size` bytes; None if there is no room."""
         if not self.objects:
             self._next = self._first
         start = round_up(self._next, _ALIGN)
@@ -191,7 +184,7 @@ class ZeroCopyBuffer(Region):
         return start
 
     def header(self, start: int, size: int) -> memoryview:
-        """The bytes of a header of sealed memory."""
+        """Of sealed memory."""
         return memoryview((ctypes.c_ubyte * size).from_address(self._apart + start)).cast("B")
 
     def __del__(self) -> None:
