@@ -77,8 +77,8 @@ class Edge:
         return self.here.streams.get(next(iter(self.writer._exports._streams.values()), 0))  # type: ignore[attr-defined]
 
     def settle_writer(self) -> None:
-        """Wait for the streams of a writer that was taken for dead, and lives: its own waits for its copies are over too early, so that
-        nothing that it has sent may be dropped, and nothing closed, before.
+        """Wait for the streams of a writer whose process a test takes for dead, though it lives: its waits for copies end too early then,
+        so its copies must be done before its death, or before what it has sent is dropped and its end closed.
         """
         for stream in (0, *self.writer._exports._streams.values()):
             self.here.streams.get(stream).synchronize()
@@ -745,6 +745,7 @@ def test_streams_that_wait_for_a_writer_go_on_when_it_dies_though_nothing_is_rea
     owners.stand_in(edge.here)
     edge.send(null.full(10, 1))
     edge.read()
+    edge.settle_writer()
     hold = null.hold(0)
     sent = null.full(10, 2)
     edge.send(sent)
@@ -766,6 +767,7 @@ def test_a_point_of_a_dead_writer_that_is_read_after_the_news_is_not_waited_for(
     owners.stand_in(edge.here)
     edge.send(null.full(10, 1))
     edge.read()
+    edge.settle_writer()
     hold = null.hold(0)
     sent = [null.full(10, number) for number in range(3)]
     for array in sent:
