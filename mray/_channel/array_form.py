@@ -1,11 +1,8 @@
 """Plain numpy arrays as bytes, without the pickler, whose Python code is slow for small arrays.
 
-For the shared-memory transport. An array is its dtype, shape and order in a few marshalled bytes, and its memory, 64 bytes aligned:
+    ARRAY = u32 offset of the memory, u32 length of the header, header (dtype, shape, order), padding to 64 bytes, memory
 
-    ARRAY = u32 offset of the memory, u32 length of the header, header, padding, memory
-
-Exact `numpy.ndarray` only, contiguous, of numbers, bytes or text; everything else goes through the serializer. numpy is not imported
-here: the sender of an array has loaded it, and the receiver needs it.
+Exact `numpy.ndarray` only, contiguous, of numbers, bytes or text; everything else goes through the serializer.
 """
 
 from __future__ import annotations
@@ -23,14 +20,14 @@ _ALIGN = 64
 _KINDS = frozenset("biufcSU")
 MOST_REMEMBERED = 256
 
-#: By dtype, shape and order of the elements.
+#: By dtype, shape and order.
 heads: dict[tuple[Any, ...], bytes] = {}
-#: Header as it arrives -> dtype, shape, whether it is in Fortran order, number of elements.
+#: Header -> dtype, shape, whether in Fortran order, number of elements.
 _info: dict[bytes, tuple[Any, tuple[int, ...], bool, int]] = {}
 
 
 def encode_array(value: Any) -> tuple[bytes, Any] | None:
-    """The header of an array's memory, and the memory as bytes; None when it is not for this file."""
+    """The header of an array's memory, and the memory as bytes; None if the serializer must carry it."""
     numpy = sys.modules.get("numpy")
     if numpy is None or type(value) is not numpy.ndarray:
         return None
@@ -54,7 +51,7 @@ def encode_array(value: Any) -> tuple[bytes, Any] | None:
 
 
 def _is_named(dtype: Any) -> bool:
-    """Whether a number type is numpy's own, and not one of another package with the same name."""
+    """Whether a dtype is numpy's own, and not one of another package with the same name."""
     try:
         return bool(sys.modules["numpy"].dtype(dtype.str) == dtype)
     except TypeError:
@@ -62,7 +59,7 @@ def _is_named(dtype: Any) -> bool:
 
 
 def remember_head(key: tuple[Any, ...], info: tuple[Any, ...]) -> bytes:
-    """Cache in `heads` the header of an array or tensor with this dtype and layout."""
+    """Cached in `heads`."""
     marshalled = marshal.dumps(info)
     start = PREFIX.size + len(marshalled)
     padding = -start % _ALIGN
@@ -75,7 +72,7 @@ def remember_head(key: tuple[Any, ...], info: tuple[Any, ...]) -> bytes:
 def decode_array(source: Any, length: int, memory: Any = None, offset: int = 0) -> Any:
     """The read-only array in the first `length` bytes of `source`, which it keeps alive.
 
-    With `memory`, `source` has only the header, and the array's memory is the `length` bytes of `memory` from `offset` on.
+    With `memory`, `source` has only the header, and the array's memory is the `length` bytes of `memory` from `offset`.
     """
     import numpy  # noqa: PLC0415
 

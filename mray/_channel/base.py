@@ -1,20 +1,14 @@
 """The contract of channels: one writer, N readers, messages in order.
 
-    writer's process                                         a reader's process
-    ChannelWriter.try_write(value) --- mechanism ---> ChannelReader.try_read() -> value
-
-*One writer.* A channel has one writing end, and one reading end for each reader; one thread of one process at a time uses an end. Every
-shared word has one writing side, so that a process may die between any two instructions and leave a consistent channel.
+One thread of one process at a time uses an end. Every shared word has one writing side, so a process may die between any two
+instructions and leave a consistent channel.
 
 Guarantees of every mechanism:
 
 * Each reader gets every message once, in the order of writing.
-* Nothing here blocks: `try_write` returns False without room, `try_read` returns `NOTHING` without a message. An end waits at its
-  process's reactor (`ready`, `has_room`), and the other end's doorbell makes it poll again.
+* Nothing blocks. An end waits at its process's reactor (`ready`, `has_room`), and the other end's doorbell makes it poll again.
 * A received value is the reader's: nothing overwrites it, and holding it blocks no process.
 * A failure (`Failed`) is a message like any other.
-
-``tests/conformance/test_channel.py`` has a row for each mechanism.
 """
 
 from __future__ import annotations
@@ -30,7 +24,7 @@ _FATAL: Final = b"fatal"
 
 
 class Failed:
-    """A message with an error in the place of a value."""
+    """A message with an error instead of a value."""
 
     __slots__ = ("payload",)
 
@@ -45,7 +39,6 @@ class Failed:
 
     @property
     def fatal(self) -> bool:
-        """Whether it ends the graph."""
         return self.payload.endswith(_FATAL)
 
 
@@ -56,7 +49,6 @@ class _Nothing:
         return "NOTHING"
 
 
-#: The result of `try_read` when no message waits.
 NOTHING: Final = _Nothing()
 
 
@@ -74,7 +66,7 @@ class ChannelWriter(ABC):
         """Whether `try_write` would find room. If not, the readers ring when there is."""
 
     def position(self) -> int:
-        """The number of the next message; both ends count from 0. For probes (`mray._graph.watch.probes`), as the next."""
+        """The number of the next message; both ends count from 0."""
         raise NotImplementedError
 
     def last_size(self) -> int:
@@ -87,7 +79,7 @@ class ChannelWriter(ABC):
 
     @abstractmethod
     def statistics(self) -> dict[str, int]:
-        """Counters of the mechanism: messages written, memory held."""
+        """Counters of the mechanism."""
 
     @abstractmethod
     def close(self) -> None:
@@ -98,7 +90,7 @@ class ChannelWriter(ABC):
 
 
 class WrappedWriter(ChannelWriter):
-    """A writer around another one, `inner`, that inspects or changes what is written: it defines `try_write`."""
+    """A writer around another, `inner`; subclasses define `try_write`."""
 
     __slots__ = ("_inner",)
 
@@ -139,15 +131,15 @@ class ChannelReader(ABC):
 
     @abstractmethod
     def failed(self) -> bool:
-        """Whether the waiting message (there is one) is a `Failed`, without taking it."""
+        """Whether the waiting message, which must exist, is a `Failed`."""
 
     def position(self) -> int:
-        """The number of the next message; both ends count from 0."""
+        """The number of the next message."""
         raise NotImplementedError
 
     def ahead(self) -> tuple[ChannelReader, Callable[[], None]] | None:
-        """For graphs that overlap communication with computing: after this, `try_read` returns values before their tensors have arrived,
-        and the returned reader makes the current stream wait for these. None: tensors have arrived when they are read.
+        """For overlapping communication with computing: afterwards `try_read` returns values before their tensors have arrived, and the
+        returned reader makes the current stream wait for these. None: tensors have arrived when they are read.
         """
         return None
 
@@ -157,7 +149,7 @@ class ChannelReader(ABC):
 
 
 class WrappedReader(ChannelReader):
-    """A reader around another one, `inner`, that changes what is read: it defines `try_read`."""
+    """A reader around another, `inner`; subclasses define `try_read`."""
 
     __slots__ = ("_inner",)
 

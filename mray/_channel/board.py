@@ -4,7 +4,7 @@
     its half of the step --- ARRIVED ----------------------------->  read it
     RING to each of the others, for what is sent to one of them -->  read it
 
-The group works in *steps*, which all members take in the same order. A board has two halves, and step k uses half ``k % 2``:
+All members take the same *steps* in the same order. A board has two halves, and step k uses half ``k % 2``:
 
     A1 wait until every ARRIVED >= k               they have read what this half held two steps before
     A2 write the half and SIGNATURE                not visible: ARRIVED does not cover it
@@ -13,16 +13,15 @@ The group works in *steps*, which all members take in the same order. A board ha
 
 A member arrives at a step when it has finished reading in the previous one. So A1 holds already after a step in which all waited for
 all, and a member may be a step ahead of the others. A member with nothing to write may skip A1, and so be two steps ahead of one that
-still compares its SIGNATURE: four of those are retained.
+still compares its SIGNATURE: hence four.
 
 NEED publishes what a member waits for (before it sleeps), so that an arriving member rings only those whose wait that ends. The board's
 member writes all words, except the readers' words of the rings.
 
 REFUSED publishes that the member was refused a collective before it began (a wrong shape, a read-only array), and where: ``after <<
-PLACE | count``, refused `count` times after `after` steps (on streams: collectives). A member that waits for one that was refused more
-often than itself waits for its next call, for `GRACE`; where all are refused the same, nothing has happened, and a
-member that went on since is not refused any more. NOT_SENT and NOT_RECEIVED do the same for messages to or from one peer, counted by
-SENT and RECEIVED. The reason is the text of the last error.
+PLACE | count``, refused `count` times after `after` steps (on streams: collectives). A member that waits for one refused more often than
+itself waits `GRACE` for its next call; where all are refused the same, nothing has happened, and a member that went on since is not
+refused any more. NOT_SENT and NOT_RECEIVED do the same for messages to or from one peer, counted by SENT and RECEIVED.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ from mray._ipc.memory_order import publish_fence
 from mray._ipc.ring import RingWriter
 from mray._ipc.segment import PAGE, Ask, Segment, round_up
 
-#: Changes with the layout.
 BOARD_VERSION = 4
 
 # ------------------------------------------------------------------------------------------------ facts
@@ -43,49 +41,44 @@ WORLD = 1
 NONCE = 2
 
 # ---------------------------------------------------------------------------------------- the moving line
-#: Steps arrived at.
 ARRIVED = LINE_WORDS
-#: The wait of the member: step << 16 | rank + 1, where 0 for rank + 1 means all; 0 when it does not wait.
+#: step << 16 | rank + 1, where 0 for rank + 1 means all; 0 when it does not wait.
 NEED = LINE_WORDS + 1
-#: How the member left, see below.
 LEFT = LINE_WORDS + 2
-#: The call of the member in step k, for ``k % SIGNATURES``.
+#: Of step k, for ``k % SIGNATURES``.
 SIGNATURE = LINE_WORDS + 3
 SIGNATURES = 4
-#: The last collective that the member was refused, see above.
 REFUSED = LINE_WORDS + 7
 
 #: Values of LEFT. LOST: destroyed, with work on streams that others may wait for.
 HERE, DESTROYED, BROKEN, LOST = range(4)
 
-#: PARTNER[r]: the nonce of the board that this member has opened as that of rank r.
+#: PARTNER[r]: the nonce of the board that this member has opened as rank r's.
 PARTNER = 2 * LINE_WORDS
 
 #: After the partners: what a member has sent or queued on streams (`mray._gpu.stream_group`), its own words and those for each peer.
 DONE, COLLECTIVES = range(2)
-#: SENT, RECEIVED: messages. NOT_SENT, NOT_RECEIVED: refused messages, see above.
 SENT, RECEIVED, LAST, NOT_SENT, NOT_RECEIVED = range(5)
 _QUEUED = 2
 _QUEUED_FOR = 5
-#: A refusal: the position above these bits, and the number of refusals there in them.
+#: A refusal: the position above these bits, the number of refusals in them.
 PLACE = 24
 
-#: Seconds in which a refused member may call again correctly.
+#: Seconds in which a refused member may call again.
 GRACE = 2.0
-#: Bytes of the text with the reason of a refusal or failure.
+#: Of the text of the last refusal or failure.
 REASON_BYTES = 1024
 
-#: Rings between two members: a message is a tuple of builtin values or the bytes of a tensor, which lie in slots when they are large.
 RING = RingLayout(entries=8, entry_bytes=4096, readers=1, slots=8)
 
-#: Bytes of a half for a member's contribution; the same divided by the world size is for the part of a block that it has computed.
+#: Bytes of a half for a member's contribution; it has a further 1 / world size of that for the part of a block that it has computed.
 BLOCK = 1 << 20
-#: Parts within a half start at multiples of this.
+#: Of parts within a half.
 ALIGN = 64
 
 
 class Board:
-    """A member's segment, as it or another member has mapped it."""
+    """A member's segment, mapped by it or another member."""
 
     __slots__ = ("_computed", "_half_bytes", "_halves", "segment", "words", "world_size")
 
@@ -112,7 +105,7 @@ class Board:
 
     @classmethod
     def open(cls, name: str, world_size: int, nonce: int, ask: Ask | None = None) -> Board:
-        """Map another member's board. Raises FileNotFoundError when it is unlinked."""
+        """Map another member's board. Raises FileNotFoundError when it is unlinked, ValueError when it differs."""
         segment = Segment.open(name, writable=True, ask=ask)
         first, half = _halves(world_size)
         if segment.size != first + 2 * half:
@@ -130,11 +123,11 @@ class Board:
         return _rings(self.world_size) + peer * RING.size
 
     def half(self, number: int) -> int:
-        """The byte offset of a half of `BLOCK` bytes."""
+        """A byte offset."""
         return self._halves + number * self._half_bytes
 
     def computed(self, number: int) -> int:
-        """The byte offset of a half's computed part: a block divided by the world size, rounded up."""
+        """The byte offset of a half's computed part."""
         return self.half(number) + self._computed
 
     @property
@@ -143,21 +136,19 @@ class Board:
         return PARTNER + self.world_size
 
     def queued_for(self, peer: int) -> int:
-        """The index of the word SENT for a peer; RECEIVED, LAST, NOT_SENT and NOT_RECEIVED follow."""
+        """The index of the word SENT for a peer; RECEIVED and so on follow."""
         return self.queued + _QUEUED + _QUEUED_FOR * peer
 
     def tell_reason(self, text: str) -> None:
-        """Publish why this member is refused a call, or fails."""
         start = _reason(self.world_size)
         self.segment.memory[start : start + REASON_BYTES] = text.encode("utf-8", "replace")[:REASON_BYTES].ljust(REASON_BYTES, b"\0")
 
     def reason(self) -> str:
-        """The reason that `tell_reason` has written, or ""."""
         start = _reason(self.world_size)
         return bytes(self.segment.memory[start : start + REASON_BYTES]).rstrip(b"\0").decode("utf-8", "ignore")
 
     def view(self, offset: int, count: int, dtype: Any, library: str) -> Any:
-        """`count` elements from a byte offset on, as a tensor or array that keeps the mapping alive."""
+        """`count` elements from a byte offset, as a tensor or array that keeps the mapping alive."""
         if library == "torch":
             import torch  # noqa: PLC0415
 
@@ -185,5 +176,5 @@ def _computed_bytes(world_size: int) -> int:
 
 
 def _halves(world_size: int) -> tuple[int, int]:
-    """The offset of the halves, and the bytes of each."""
+    """Their offset, and the bytes of each."""
     return _rings(world_size) + world_size * RING.size, round_up(BLOCK + _computed_bytes(world_size), PAGE)

@@ -1,7 +1,6 @@
 """The results of collectives: pure functions of the tensors of all ranks.
 
-For the steps of a compiled graph, where the tensors arrive as views of shared memory, and for the communicator over shared memory, which
-reduces a part of them. Torch tensors and numpy arrays alike; neither library is imported here.
+For torch tensors and numpy arrays; neither library is imported here.
 
 *Order.* A reduction goes element by element and in rank order, however it is cut into parts: all ranks get the same bits.
 
@@ -25,7 +24,7 @@ from mray._api.communicator import ReduceOp
 if TYPE_CHECKING:
     from mray._api.communicator import Communicator
 
-#: Bytes of a part that stays in a core's cache while every rank's tensor is added to it.
+#: A part of this size stays in a core's cache while every rank's tensor is added to it.
 BLOCK_BYTES = 256 * 1024
 
 _FUNCTIONS = {
@@ -70,7 +69,7 @@ def check_same_shape(tensors: Sequence[Any]) -> None:
 
 
 def check_rows(tensor: Any) -> None:
-    """Raise ValueError when a tensor has no first dimension to gather or scatter along."""
+    """Raise ValueError for a scalar."""
     if not tensor.shape:
         raise ValueError("Expected tensors with at least one dimension, but got a scalar")
 
@@ -96,8 +95,7 @@ def _check_alike(tensors: Sequence[Any]) -> str:
 def reduce_into(out: Any, tensors: Sequence[Any], op: ReduceOp) -> None:
     """Write the reduction of `tensors` (by rank) into `out`, which may only be the first of them.
 
-    All are of one library, shape and dtype, and none requires a gradient. AVG of integers is rounded towards zero, as in NCCL; AVG of
-    bool is SUM.
+    All are of one library, shape and dtype, without gradients. AVG of integers is rounded towards zero, as in NCCL; AVG of bool is SUM.
     """
     kind = library_of(out)
     name = "torch" if kind == "torch" else "numpy"  # which also computes on null devices
@@ -105,7 +103,6 @@ def reduce_into(out: Any, tensors: Sequence[Any], op: ReduceOp) -> None:
     function = getattr(library, _FUNCTIONS[name][op])
     on_host = kind == "numpy" or (kind == "torch" and out.device.type == "cpu")
     if on_host and len(tensors) > 2 and out.nbytes > BLOCK_BYTES and all(len(tensor.shape) == 1 for tensor in (out, *tensors)):
-        # Whole passes over a large `out` would go to memory and back for each rank.
         step = BLOCK_BYTES // out.itemsize
         for start in range(0, out.shape[0], step):
             end = start + step
@@ -133,12 +130,12 @@ def _divide(out: Any, count: int, library: Any) -> None:
     elif out.dtype.kind in "fc":
         library.divide(out, count, out=out)
     elif out.dtype.kind != "b":
-        library.subtract(out, library.fmod(out, out.dtype.type(count)), out=out)  # exact for every value, the least one too
+        library.subtract(out, library.fmod(out, out.dtype.type(count)), out=out)  # exact for every value, including the least
         library.floor_divide(out, out.dtype.type(count), out=out)
 
 
 def reduce(tensors: Sequence[Any], op: ReduceOp) -> Any:
-    """The reduction of the tensors of all ranks, as a new tensor. Raises ValueError when they differ in dtype or shape."""
+    """The reduction of all ranks' tensors, as a new tensor. Raises ValueError when they differ in dtype or shape."""
     library = _check_alike(tensors)
     if library == "torch":
         tensors = _together(tensors)
@@ -151,7 +148,6 @@ def reduce(tensors: Sequence[Any], op: ReduceOp) -> Any:
 
 
 def _together(tensors: Sequence[Any]) -> list[Any]:
-    """Detached torch tensors, on the device of the first."""
     device = tensors[0].device
     return [tensor.detach() if tensor.device == device else tensor.detach().to(device) for tensor in tensors]
 
@@ -162,7 +158,7 @@ def is_contiguous(tensor: Any) -> bool:
 
 
 def empty_like(tensor: Any, shape: Sequence[int]) -> Any:
-    """A new contiguous tensor of this shape, of the library, dtype and device of `tensor`."""
+    """A new contiguous tensor of this shape, otherwise like `tensor`."""
     if library_of(tensor) == "torch":
         return tensor.new_empty(tuple(shape))
     if library_of(tensor) == "null":
@@ -171,7 +167,7 @@ def empty_like(tensor: Any, shape: Sequence[int]) -> Any:
 
 
 def gather(tensors: Sequence[Any]) -> Any:
-    """The tensors of all ranks concatenated along the first dimension, as a new tensor. Raises as `reduce`."""
+    """All ranks' tensors concatenated along the first dimension, as a new tensor. Raises as `reduce`."""
     library = _check_alike(tensors)
     check_rows(tensors[0])
     if library == "torch":
@@ -186,7 +182,7 @@ def gather(tensors: Sequence[Any]) -> Any:
 
 
 def scatter(tensor: Any, rank: int, world_size: int) -> Any:
-    """Part `rank` of a tensor cut into `world_size` equal parts along the first dimension, as a view. Raises ValueError if it cannot be."""
+    """Part `rank` of `world_size` equal parts along the first dimension, as a view. Raises ValueError if it cannot be cut."""
     check_divisible(tensor, world_size)
     rows = tensor.shape[0] // world_size
     return tensor[rank * rows : (rank + 1) * rows]
@@ -202,11 +198,11 @@ def reduce_scatter(tensors: Sequence[Any], op: ReduceOp, rank: int) -> Any:
 class Collective(ABC):
     """A collective as a step: called with the tensors of all ranks, it returns the result of the calling rank.
 
-    With `width` w tensors for each rank the arguments are the w tensors of rank 0, then those of rank 1, and so on, and the result is a
-    tuple of w tensors; with width 1 it is a tensor. Small, picklable, compared by value.
+    With `width` w the arguments are the w tensors of rank 0, then those of rank 1, and so on, and the result is a tuple of w tensors;
+    with width 1 it is a tensor. Picklable, compared by value.
     """
 
-    #: The number of tensors of each rank.
+    #: Tensors of each rank.
     width: int
 
     def __call__(self, *tensors: Any) -> Any:
@@ -233,13 +229,12 @@ class Collective(ABC):
         """The result for one tensor of this rank."""
 
     def _check_together(self, own: Sequence[Any]) -> None:
-        """Raise ValueError if the tensors of one rank do not match."""
         check_tensors(own)
 
 
 @dataclass(frozen=True)
 class AllReduce(Collective):
-    """The reduction of all tensors, on every rank."""
+    """The reduction of all tensors."""
 
     op: ReduceOp = ReduceOp.SUM
     width: int = 1
@@ -255,7 +250,6 @@ class AllReduce(Collective):
         if self.width == 1 or library_of(tensors[0]) == "null":
             return super().through(communicator, *tensors)
         self._check_together(tensors)
-        # One exchange for all of them.
         flat = sys.modules["torch"].cat([tensor.detach().reshape(-1) for tensor in tensors])
         communicator.allreduce(flat, flat, self.op)
         parts = flat.split([tensor.numel() for tensor in tensors])
@@ -269,7 +263,7 @@ class AllReduce(Collective):
 
 @dataclass(frozen=True)
 class AllGather(Collective):
-    """All tensors concatenated along the first dimension, on every rank."""
+    """All tensors concatenated along the first dimension."""
 
     width: int = 1
 

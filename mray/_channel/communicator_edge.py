@@ -4,9 +4,8 @@
     value ── its tensors taken out ── ring ── value with gaps ──────▶ (shapes and dtypes are in the gaps)
                  tensors, in order ── Communicator.send ────────────▶ Communicator.recv, into the gaps
 
-The communicator blocks: a writer waits for its readers, so the schedule has them read at the same point
-(`mray._channel.select.BLOCKING`). An error of the communicator is fatal to the graph, because its members no longer agree on the next
-call.
+A writer waits for its readers, so the schedule reads at the same point (`mray._channel.select.BLOCKING`). An error of the communicator
+is fatal to the graph, because its members no longer agree on the next call.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from mray._channel.base import NOTHING, ChannelReader, ChannelWriter, Failed, Wr
 
 
 class Gap:
-    """Replaces a tensor of this shape and dtype in a value."""
+    """Replaces a tensor in a value."""
 
     __slots__ = ("dtype", "shape")
 
@@ -57,12 +56,11 @@ class EdgeRules:
 
 
 class Deferred:
-    """A function whose communicator calls only begin, on streams of their own; for communicators with `deferring`."""
+    """A function whose communicator calls only begin, on their own streams; for communicators with `deferring`."""
 
     def __init__(self, function: Callable[..., Any], communicator: Communicator) -> None:
         self._function = function
         self._communicator: Any = communicator
-        #: The calls that have begun.
         self._later: Any = None
 
     def __call__(self, *args: Any) -> Any:
@@ -114,7 +112,7 @@ class CommunicatorWriter(WrappedWriter):
         return True
 
     def _take_out(self, value: Any) -> tuple[list[Any], list[Gap], Any]:
-        """The tensors that the communicator carries, a gap for each, and the value with the gaps."""
+        """Tensors for the communicator, a gap for each, the value with the gaps."""
         torch = sys.modules.get("torch")
         if torch is None:
             return [], [], value

@@ -1,7 +1,4 @@
-"""Several channels with the same values as one, for readers that need different transports.
-
-In the process that writes all of them: the driver's input. (Actors have an operation for each channel in their programs.)
-"""
+"""Several channels with the same values as one, for a driver's input whose readers need different transports."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ class FanOutWriter(ChannelWriter):
     def __init__(self, writers: Sequence[ChannelWriter], failure: Callable[[BaseException], bytes]) -> None:
         self._writers = tuple(writers)
         self._failure = failure
-        #: Whether an asynchronous exception may have interrupted it between two of them.
+        #: Whether an asynchronous exception may have interrupted it between two writers.
         self._is_cut = False
 
     def try_write(self, value: Any) -> bool:
@@ -38,7 +35,7 @@ class FanOutWriter(ChannelWriter):
             try:
                 sent = writer.try_write(value)
             except Exception as error:
-                # The first one's readers have the value: the execution has begun, so it must fail rather than be refused.
+                # The first writer's readers have the value: the execution has begun, so it must fail rather than be refused.
                 sent = writer.try_write(Failed(self._failure(error)))
             assert sent, "nobody but the writer takes room away"
         self._is_cut = False
@@ -48,10 +45,9 @@ class FanOutWriter(ChannelWriter):
         return self._writers[0].position()
 
     def has_room(self) -> bool:
-        return False not in [writer.has_room() for writer in self._writers]  # each is asked
+        return False not in [writer.has_room() for writer in self._writers]  # all are asked: each must raise WANTED
 
     def statistics(self) -> dict[str, int]:
-        """Of all of them together."""
         found: dict[str, int] = {}
         for writer in self._writers:
             for name, count in writer.statistics().items():

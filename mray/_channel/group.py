@@ -1,11 +1,7 @@
 """Groups: processes that have opened each other's boards, and are notified when one dies or leaves.
 
-    join       every member opens the others' boards (`mray._channel.rendezvous`) and watches their processes
-    _run       drives a collective, a generator that yields what it waits for: ``(step, rank)``
-    destroy    LEFT on the own board, a ring for all; the memory is freed with the last member's mapping
-
 A wait ends with the step it waits for, with a death that the runtime reports, with LEFT on a board that will never arrive there, or with
-REFUSED on one that does not within `GRACE`: never by itself. `mray._channel.shared_memory_group` computes.
+REFUSED on one that does not within `GRACE`. `mray._channel.shared_memory_group` computes.
 """
 
 from __future__ import annotations
@@ -51,14 +47,13 @@ Wait = tuple[int, int]
 Machine = Generator[Wait, None, None]
 ALL = -1
 
-#: Seconds after which a member that waits for others to join warns; then at doubling intervals.
+#: Until a member that waits for others to join warns; then at doubling intervals.
 WARN_SECONDS = 30.0
-#: Seconds after which it polls without a ring, since others may have removed files.
+#: Seconds between polls without a ring, since other programs may remove files.
 LOOK = 1.0
 
 
 def _refusals(refusal: int, place: int) -> int:
-    """The number of refusals of a member at a position."""
     return refusal % (1 << PLACE) if refusal >> PLACE == place else 0
 
 
@@ -67,7 +62,7 @@ def _count_refusal(words: memoryview, index: int, place: int) -> None:
 
 
 class Refusing:
-    """Context manager: an error inside refuses a call, and is raised at the members that wait in that call too."""
+    """Context manager: an error inside refuses a call, and is raised at members that wait in it too."""
 
     __slots__ = ("_group", "_received", "_sent")
 
@@ -85,7 +80,7 @@ class Refusing:
 
 
 class Group:
-    """This process's membership of a group. The methods are for any thread; each kind of operation for one thread at a time."""
+    """This process's membership of a group. Thread-safe; one thread at a time for each kind of operation."""
 
     def __init__(self, host: GroupHost, name: str, own: GroupMember) -> None:
         self.name = name
@@ -94,28 +89,26 @@ class Group:
         self.host = host
         self._own = own
         self._board = Board.create(own.board, own.world_size, own.nonce)
-        #: By rank.
         self._boards: dict[int, Board] = {self.rank: self._board}
         self._members: dict[int, GroupMember] = {self.rank: own}
         self._doorbells: dict[int, Doorbell] = {}
         self._watches: dict[int, Cancel] = {}
         #: Rank, words and doorbell of all others, once the group is complete.
         self._peers: list[tuple[int, memoryview, Doorbell]] = []
-        #: Steps that this member has arrived at.
+        #: Arrived at.
         self._step = 0
         self._refusing = Refusing(self, -1, -1)
         self._lock = threading.Lock()
         #: Operations in progress; memory is released when there is none.
         self._doing: set[str] = set()
         self._closed = False
-        #: Why the group has ended.
         self._failure: Exception | None = None
 
     # ------------------------------------------------------------------------------------ becoming a group
     def join(self, directory: str, timeout: float | None, expected: Mapping[int, str]) -> None:
         """Wait until all ranks have joined. Raises TimeoutError naming the missing, RayChannelError when one dies.
 
-        `expected`: the actors, in hex digits, of ranks that are known beforehand, whose death before they join is noticed too.
+        `expected`: the known actors, in hex digits, by rank; their death before they join is noticed too.
         """
         meeting = Meeting(directory, self.name)
         watches = [self.host.then(actor, partial(self._on_early_death, rank)) for rank, actor in expected.items() if rank != self.rank]
@@ -158,7 +151,6 @@ class Group:
             self.check()
 
     def _announced(self, meeting: Meeting) -> list[str]:
-        """The files of members that this one does not know yet."""
         found = []
         for rank, (nonce, name) in meeting.present().items():
             known = self._members.get(rank)
@@ -174,7 +166,7 @@ class Group:
         return f"an answer of {', '.join(late)}"
 
     def _adopt(self, meeting: Meeting, name: str) -> None:
-        """Open the board of an announced member, and publish that. Members that died while they waited, or have left, are skipped."""
+        """Open the board of an announced member, and publish that. Members that died meanwhile, or have left, are skipped."""
         member = meeting.read(name)
         if member is None:
             return
@@ -188,7 +180,7 @@ class Group:
                 self._boards[rank] = Board.open(member.board, self.world_size, member.nonce, self.host.ask_of(member.process))
         except OSError as error:
             self._drop(rank)
-            if is_exhausted(error):  # this process's own lack, which says nothing about the other
+            if is_exhausted(error):  # this process's own limit
                 raise
             meeting.discard(name)
             return
@@ -228,7 +220,7 @@ class Group:
 
     # ------------------------------------------------------------------------------------ members that go
     def _on_death(self, member: GroupMember, error: Exception) -> None:
-        """In the reading thread: a member's process has exited."""
+        """In the reading thread."""
         if self._members.get(member.rank) is member and self._failure is None and not self._closed:
             self._failure = self._broken(f"{member} has died. {error}", error)
 
@@ -253,7 +245,7 @@ class Group:
             raise RayChannelError(*self._failure.args) from self._failure.__cause__
 
     def _lost(self, step: int, rank: int, *, refusals: bool = True) -> bool:
-        """Whether the wait can never end, or ends only if refused members call again."""
+        """Whether the wait can never end, or only if refused members call again."""
         if self._ended():
             return True
         for peer, words, _doorbell in self._peers:
@@ -305,7 +297,6 @@ class Group:
                     doorbell.ring()
 
     def _collectives(self, board: Board) -> int:
-        """A member's position in the collectives that it may be refused."""
         return board.words[ARRIVED]
 
     def is_refused_collective(self, rank: int) -> bool:
@@ -320,7 +311,7 @@ class Group:
         return _refusals(refusal, place) > _refusals(self._board.words[REFUSED], place)
 
     def is_refused(self, sent: int = -1, received: int = -1) -> bool:
-        """Whether a member was refused its half of the next message with this one, and this one was not."""
+        """Whether a member was refused its half of the next message, and this one was not."""
         peer, done, refused, own = (sent, RECEIVED, NOT_RECEIVED, NOT_SENT) if sent >= 0 else (received, SENT, NOT_SENT, NOT_RECEIVED)
         theirs = self._boards[peer]
         place = theirs.queued_for(self.rank)
@@ -340,12 +331,12 @@ class Group:
         return RayChannelError(f"In the group '{self.name}' {who} did not take part, for the call was refused{self.reasons_of(ranks)}.")
 
     def reasons_of(self, ranks: list[int]) -> str:
-        """Why these members were refused a call or failed, after a colon; "" without a reason."""
+        """Of refusals or failures, after a colon; "" without a reason."""
         reasons = dict.fromkeys(filter(None, (self._boards[rank].reason() for rank in ranks)))
         return f": {'; '.join(reasons)}" if reasons else ""
 
     def destroy(self) -> None:
-        """Leave the group: members that wait for this one, and waiting threads of this process, get RayChannelError. Idempotent.
+        """Leave the group: waiting members, and waiting threads of this process, get RayChannelError. Idempotent.
 
         Messages that this member has sent and no other has received are lost.
         """
@@ -369,7 +360,7 @@ class Group:
             doorbell.ring()
 
     def _release(self) -> None:
-        """Release everything; no thread uses the group any more."""
+        """No thread uses the group any more."""
         self._peers = []
         for cancel in self._watches.values():
             cancel()
@@ -381,7 +372,7 @@ class Group:
 
     # ------------------------------------------------------------------------------------ doing
     def _enter(self, what: str) -> None:
-        """Begin to use the group's memory. Raises RuntimeError if another thread runs the same kind of operation."""
+        """Raises RuntimeError if another thread runs the same kind of operation."""
         with self._lock:
             self.check()
             # Members that failed because of a refusal stand at the step that this member reaches only now.
@@ -408,7 +399,7 @@ class Group:
         except BaseException as error:
             if not self._ended():
                 self._failure = self._broken(f"{self._own} broke off a collective: {error!r}", error)
-                # Pass a refusal on as it was, not through whom it arrived.
+                # Pass a refusal on unchanged.
                 self._board.tell_reason(str(error) if isinstance(error, RayChannelError) else repr(error))
                 self._leave(BROKEN)
             raise
@@ -446,7 +437,7 @@ class Group:
         yield self._step, ALL
 
     def _arrive(self, signature: int) -> None:
-        """The own half is written (A2, A3); ring the members that wait for just that."""
+        """The own half is written (A2, A3); ring the members whose wait this ends."""
         words = self._board.words
         words[SIGNATURE + self._step % SIGNATURES] = signature
         # SYNC POINT half: read the others' halves, fence, ARRIVED of the next step | read ARRIVED, fence, overwrite the own half.

@@ -16,14 +16,14 @@ class GroupHost(Protocol):
 
     #: mray's id of this process.
     process: str
-    #: The prefix of this session's shared memory: ``/mray-<session>-``.
+    #: Of this session's shared memory: ``/mray-<session>-``.
     prefix: str
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None, *, spin: bool = False) -> bool:
         """Sleep (with `spin` after spinning) until the predicate holds, handling messages meanwhile. Returns the predicate's last value."""
 
     def wake(self) -> None:
-        """Make the threads in `wait_until` test their predicates again: another thread has changed state."""
+        """Make the threads in `wait_until` test their predicates again."""
 
     def doorbell_of(self, process: str) -> Doorbell:
         """The doorbell of a process, this one included; requested from it if it is not known yet."""
@@ -35,8 +35,8 @@ class GroupHost(Protocol):
         """Call `callback(error)` once, in the reading thread, when the process of an actor, in hex digits, has ended.
 
         `process`: that one, whether an actor lives in it or not (""); OSError if it has ended already. Without it, the one in which the
-        actor lives when it is known; the text of the error has the sentence `doing`.
+        actor lives when known; `doing` is a sentence for the error.
         """
 
     def failure(self, error: BaseException, name: str) -> bytes:
-        """The pickled exception that a caller of `name` gets for an error of user code, with its traceback."""
+        """The pickled exception that a caller of `name` gets for an error of user code."""

@@ -1,4 +1,4 @@
-"""Joining a group as the calling process: an actor, a task or a driver of this session."""
+"""Joining a group as the calling process."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ GroupKind = TypeVar("GroupKind", bound=MemberOfGroup)
 def join(
     name: str, world_size: int, rank: int, *, timeout: float | None = None, actors: Sequence[bytes] = (), kind: type[GroupKind]
 ) -> GroupKind:
-    """Become a rank of the group of that name in this session; waits until all ranks have joined, `timeout` seconds at most.
+    """Become a rank of a group of this session; waits until all ranks have joined, `timeout` seconds at most.
 
-    None waits without limit, with occasional warnings that name the missing. `actors`: the ids of all members, by rank, where known;
-    `kind` is the class of the membership. Raises TimeoutError, and RayChannelError when a member dies meanwhile.
+    None waits without limit, with occasional warnings that name the missing. `actors`: the ids of all members, by rank, where known.
+    Raises TimeoutError, and RayChannelError when a member dies meanwhile.
     """
     backend = current_backend()
     host, here = backend.host(), backend.context()

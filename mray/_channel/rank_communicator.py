@@ -1,4 +1,4 @@
-"""The part of a communicator that is independent of the library: its actors by rank, and this process's rank."""
+"""The part of a communicator that is independent of the library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Ranked(Protocol):
 
     @property
     def rank(self) -> int:
-        """The rank of this process."""
+        """Of this process."""
 
 
 Member = TypeVar("Member", bound=Ranked)
@@ -24,11 +24,11 @@ Member = TypeVar("Member", bound=Ranked)
 class RankCommunicator(Communicator, Generic[Member]):
     """A group of actors. Created once and handed to every member, where `initialize` makes the copy a member."""
 
-    #: The library, for errors.
+    #: For errors.
     LIBRARY: str
 
     def __init__(self, actor_handles: Sequence[Any], communicator_id: str | None = None) -> None:
-        """`actor_handles` are those of all members, by rank. Raises ValueError unless they are distinct."""
+        """`actor_handles`: all members, by rank. Raises ValueError unless they are distinct."""
         if not actor_handles or len(set(actor_handles)) != len(actor_handles):
             raise ValueError(f"Expected different actors, but got {list(actor_handles)}")
         self._actor_handles = list(actor_handles)
@@ -37,13 +37,12 @@ class RankCommunicator(Communicator, Generic[Member]):
 
     @property
     def member(self) -> Member:
-        """The membership of this process. Raises RayChannelError without one."""
+        """Raises RayChannelError without one."""
         if self._membership is None:
             raise RayChannelError(f"This process is no member of the {self.LIBRARY} group: initialize(rank) has not been called here.")
         return self._membership
 
     def _refuse_second_rank(self) -> None:
-        """Raise RuntimeError when `initialize` was called before."""
         if self._membership is not None:
             raise RuntimeError(f"This process is rank {self._membership.rank} of the group already.")
 

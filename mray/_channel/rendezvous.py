@@ -6,11 +6,11 @@
     ring rank 1                                                                                 ring rank 0
     complete when every PARTNER[own rank] is the own nonce; then the file and the board's name are removed
 
-A nonce belongs to one attempt of one process to join. So a group may be destroyed and created again under its name, while another member
-still leaves (or joins) the old one: their boards name other partners, and new members wait for new ones.
+A nonce belongs to one attempt of one process to join, so a group may be destroyed and created again under its name while another member
+still leaves (or joins) the old one: their boards name other partners.
 
-Files of dead processes are recognised when they are read: their boards' names are unlinked, and their sockets do not answer. A file that
-another program removes is written again: a waiting member polls (`mray._channel.group.LOOK`) for its own file, and for others'.
+Files of dead processes are recognised when they are read: their boards' names are unlinked, and their sockets do not answer. A waiting
+member polls (`mray._channel.group.LOOK`) for its own file, and rewrites it if another program removes it.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class GroupMember(NamedTuple):
     nonce: int
     process: str
     pid: int
-    #: Its actor, in hex digits; "" for a task.
+    #: In hex digits; "" for a task.
     actor: str
     #: For messages: ``actor Worker``, ``task train``.
     label: str
-    #: The name of its board.
+    #: Its name.
     board: str
 
     def __str__(self) -> str:
@@ -52,7 +52,6 @@ def new_nonce() -> int:
 
 
 def _is_member(member: GroupMember) -> bool:
-    """Whether the contents of a file are valid."""
     if [type(field) for field in member] != [int, int, int, str, int, str, str, str]:
         return False
     return 0 <= member.rank < member.world_size and 0 <= member.nonce < 1 << 64 and "\0" not in member.process + member.board
@@ -64,14 +63,14 @@ class Meeting:
     def __init__(self, directory: str, group: str) -> None:
         self._directory = directory
         self._prefix = hashlib.sha1(group.encode(), usedforsecurity=False).hexdigest()[:20] + "."
-        #: Files not to be read again.
+        #: Not read again.
         self._stale: set[str] = set()
 
     def _path(self, member: GroupMember) -> str:
         return os.path.join(self._directory, f"{self._prefix}{member.rank}.{member.nonce:x}")
 
     def announce(self, member: GroupMember) -> None:
-        """Make a member visible to the others, unless it is."""
+        """Make a member visible to the others. Idempotent."""
         if os.path.exists(self._path(member)):
             return
         _make_private(self._directory)
@@ -86,7 +85,7 @@ class Meeting:
             os.unlink(self._path(member))
 
     def present(self) -> dict[int, tuple[int, str]]:
-        """The latest nonce of each rank, and its file. Quick, since it is called whenever a waiting member wakes up."""
+        """The latest nonce of each rank, and its file. Quick, since a waiting member calls it at each wake-up."""
         found: dict[int, tuple[int, str]] = {}
         with contextlib.suppress(FileNotFoundError):
             for name in os.listdir(self._directory):
@@ -118,14 +117,12 @@ class Meeting:
         self._stale.add(name)
 
     def discard(self, name: str) -> None:
-        """Remove the file of an exited member."""
         self._stale.add(name)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(self._directory, name))
 
 
 def _make_private(folder: str) -> None:
-    """Create a private folder, and missing ones above it."""
     try:
         os.mkdir(folder, 0o700)
     except FileExistsError:

@@ -1,7 +1,7 @@
 """Which mechanism carries an edge. Pure.
 
-An *endpoint* is the driver of a graph or one of its actors. Values that stay inside an endpoint need no channel: they are cells of the
-program that the actor runs, and are not copied. Between two endpoints the choice depends on their `Site`s and on the user's hint:
+An *endpoint* is the driver of a graph or one of its actors. Values that stay inside an endpoint need no channel. Between two endpoints
+the choice depends on their `Site`s and on the user's hint:
 
     =====================  ========================  ========================  ==================
     asked for              one GPU, or peer access   GPUs without peer access  an end without GPU
@@ -15,11 +15,9 @@ program that the actor runs, and are not copied. Between two endpoints the choic
     =====================  ========================  ========================  ==================
 
 * An edge without device tensors costs the same by SHM, CUDA_IPC and PINNED, which are the same ring, so those are chosen without a hint.
-  NCCL is not, since its writer waits for its readers, which takes the pipeline out of a graph, perhaps for values that turn out to be
-  text. An edge with ``with_tensor_transport()`` has tensors, and gets it.
-* An actor with ``num_gpus`` uses the GPUs that it sees; one without sees all of them, and takes part only when asked to. The driver takes
-  part where the other end has GPUs of its own and it sees one itself: its results are then tensors on its GPU, as with Ray. Checking
-  creates no CUDA context; the first tensor does.
+  NCCL is not, since its writer waits for its readers, which takes the pipeline out of a graph.
+* An actor with ``num_gpus`` uses the GPUs that it sees; one without takes part only when asked to. The driver takes part where the other
+  end has GPUs of its own and it sees one itself, as with Ray. Checking creates no CUDA context.
 * A process that sees several GPUs may send from any of them. Without a hint, an edge goes by CUDA_IPC only if the reader reaches all of
   them; with one, reaching one is enough, and a tensor on another is an error when it arrives.
 * Where a reader has failed to open memory of the writer's process (`Site.obstacles`), their GPUs count as without peer access; where it
@@ -35,7 +33,6 @@ from mray._channel.site import Site
 
 #: By reference, inside the program of one actor.
 LOCAL = "local"
-#: A ring in shared memory.
 SHM = "shm"
 #: The same ring; tensors stay in device memory that both processes map.
 CUDA_IPC = "cuda_ipc"
@@ -47,15 +44,13 @@ COMMUNICATOR = "communicator"
 NCCL = "nccl"
 #: Transports whose writer blocks until its readers read.
 BLOCKING = frozenset({COMMUNICATOR, NCCL})
-#: Transports that leave tensors to the process's platform of devices.
 DEVICE = frozenset({CUDA_IPC, PINNED})
-#: Transports that leave tensors on devices.
+#: Tensors stay on devices.
 ON_DEVICES = DEVICE | {NCCL}
 
 AUTO, ACCELERATOR = "auto", "accelerator"
-#: Requests for host memory.
 _HOST = frozenset({SHM, "cpu"})
-#: Transports that need a device at both ends.
+#: At both ends.
 DEMANDS_DEVICE = frozenset({ACCELERATOR, CUDA_IPC, NCCL})
 
 #: Ray's text for an edge that cannot end in the driver.
@@ -64,9 +59,9 @@ NO_INPUT = "DAG inputs cannot be transferred via accelerator because the driver 
 
 
 def select(writer: Site, reader: Site, asked: str = AUTO, *, hinted: bool = False) -> str:
-    """The transport between two endpoints, never `LOCAL` or `COMMUNICATOR`; `hinted`: the user has said that there are tensors.
+    """The transport between two endpoints, never `LOCAL` or `COMMUNICATOR`; `hinted`: the user has declared tensors.
 
-    Raises ValueError when the requested transport cannot work, or has no rule here.
+    Raises ValueError when the requested transport cannot work.
     """
     if asked in DEMANDS_DEVICE:
         _demand_devices(writer, reader, asked)
@@ -125,7 +120,6 @@ def why_no_nccl(members: Iterable[Site]) -> str | None:
 
 # ---------------------------------------------------------------------------------------------- by what was asked
 def _takes_part(writer: Site, reader: Site) -> bool:
-    """Whether both have devices of one platform, and both are meant to use them."""
     return (
         bool(writer.gpus and reader.gpus)
         and writer.platform == reader.platform
@@ -181,7 +175,6 @@ def _nccl(writer: Site, reader: Site) -> str:
     return NCCL
 
 
-#: How a tensor travels, for messages.
 _NAMES = {
     SHM: "through host memory",
     CUDA_IPC: "by CUDA IPC",
@@ -191,7 +184,6 @@ _NAMES = {
 
 
 def _subject(writer: Site, reader: Site, asked: str) -> str:
-    """The transport that failed, and where."""
     return f"The edge from {writer.name}, on {_gpus(writer)}, to {reader.name}, on {_gpus(reader)}, cannot have transport={asked!r}"
 
 

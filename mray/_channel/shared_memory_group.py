@@ -8,14 +8,12 @@
 
 An allreduce of small tensors, or in a group of two, skips the second half: every rank reduces everything, which saves a wait. Larger
 tensors go block by block, so that blocks stay in the cores' caches, and a block's parts are collected in the step that brings the next
-block in. `mray._channel.board` has the steps and the words, `mray._channel.collective_ops` the arithmetic, `mray._channel.group` the
-members, their waits and their end.
+block in. `mray._channel.board` has the steps.
 
-Each collective is a generator that yields what it waits for; `Group._run` waits. Messages from one member to another go through a ring,
-as on the edges of graphs.
+Each collective is a generator that yields what it waits for; `Group._run` waits. Messages between two members go through a ring.
 
 Rejected: a ring around the members, each adding to what its neighbour passes on. It moves the same bytes and waits world size times as
-often; on one machine every rank can read every other.
+often.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ _OPERATIONS = {op: number for number, op in enumerate(ReduceOp, 1)}
 
 
 def dtype_name(tensor: Any) -> str:
-    """``"float32"`` and so on, for torch tensors and numpy arrays alike."""
+    """``"float32"`` and so on, for torch and numpy alike."""
     dtype = tensor.dtype
     name = _dtype_names.get(dtype)
     if name is None:
@@ -64,7 +62,7 @@ def dtype_name(tensor: Any) -> str:
 
 
 def _flat(tensor: Any) -> Any:
-    """The elements of a tensor (or of a contiguous copy) in one dimension, contiguous, of the library that computes them."""
+    """The elements of a tensor (or of a contiguous copy) in one dimension, in the library that computes them."""
     name = dtype_name(tensor)
     if library_of(tensor) == "numpy":
         numpy = sys.modules["numpy"]
@@ -91,14 +89,12 @@ def _flat(tensor: Any) -> Any:
 
 
 def _bytes_of(flat: Any) -> Any:
-    """The memory of a flat array as a numpy array of bytes."""
     if library_of(flat) == "torch":
         return flat.view(sys.modules["torch"].uint8).numpy()
     return flat.view("u1")
 
 
 def _check_overlap(tensor: Any) -> None:
-    """Raise ValueError for an output tensor whose elements share memory."""
     strides = tensor.stride() if library_of(tensor) == "torch" else tensor.strides
     if _count(tensor) and any(size > 1 and not stride for size, stride in zip(tensor.shape, strides, strict=True)):
         raise ValueError(
@@ -110,7 +106,7 @@ def _check_overlap(tensor: Any) -> None:
 def _claimed(array: Any) -> Any:
     """A writable array in the memory of a read-only one: of a received value, if no other reading received the same memory.
 
-    Elements that were sent stay as they are. Raises ValueError for any other array.
+    Raises ValueError for any other array.
     """
     base = array.base
     while library_of(base) == "numpy":
@@ -146,10 +142,9 @@ class _Output:
 class MemberOfGroup(Group):
     """The collectives of a group, for one of its members. One at a time; from any thread.
 
-    Received and reduced elements are written into the given tensors. A wait has no time limit: it ends with RayChannelError when a
-    member dies or leaves, or this one does, and when a member is refused the call (its ValueError is in the text) and does not call
-    again. After an error in the middle of a collective the group cannot be used any more, since its members no longer agree on the next
-    call; a refusal of all breaks nothing.
+    Results are written into the given tensors. A wait ends with RayChannelError when a member dies or leaves, or this one does, and when
+    a member is refused the call (its ValueError is in the text) and does not call again. An error in the middle of a collective breaks
+    the group, since its members no longer agree on the next call; a refusal of all breaks nothing.
     """
 
     def __init__(self, host: GroupHost, name: str, own: GroupMember) -> None:
@@ -167,7 +162,7 @@ class MemberOfGroup(Group):
         super()._release()
 
     def _compare(self, signature: int, rank: int = ALL) -> None:
-        """Check that the members whose halves are about to be read have made the same call. After the wait for them (A4)."""
+        """Raise ValueError unless the members to read from have made the same call. After the wait for them (A4)."""
         # SYNC POINT block: write the half, fence, ARRIVED | read ARRIVED, fence, read the half.
         index = SIGNATURE + (self._step - 1) % SIGNATURES
         for peer, words, _doorbell in self._peers:
@@ -204,7 +199,6 @@ class MemberOfGroup(Group):
 
     # ------------------------------------------------------------------------------------ collectives
     def barrier(self) -> None:
-        """Wait until every member has arrived."""
         self._call(self._barrier())
 
     def _barrier(self) -> Machine:
@@ -232,7 +226,6 @@ class MemberOfGroup(Group):
         self._call(machine, output)
 
     def _reduce_all(self, source: Any, out: Any, op: ReduceOp) -> Machine:
-        """Every rank reduces everything."""
         signature = _signature(ALLREDUCE, source, op)
         views = self._views_of(source)
         for start, stop in _blocks(len(source), BLOCK // source.itemsize):
@@ -245,7 +238,6 @@ class MemberOfGroup(Group):
             reduce_into(out[start:stop], [half[: stop - start] for half in halves], op)
 
     def _reduce_parts(self, source: Any, out: Any, op: ReduceOp) -> Machine:
-        """Every rank reduces a part of each block, and all collect the parts in the next step."""
         signature = _signature(ALLREDUCE, source, op)
         views = self._views_of(source)
         ranks = range(self.world_size)
@@ -296,7 +288,7 @@ class MemberOfGroup(Group):
                 out[start:stop] = half[: stop - start]
 
     def reducescatter(self, sources: Sequence[Any], out: Any, op: ReduceOp) -> None:
-        """Reduce the tensors for this rank out of every rank's `sources`, which has one for each rank, into `out`."""
+        """Reduce the tensors for this rank out of every rank's `sources`, one for each rank, into `out`."""
         with self.refusing():
             if len(sources) != self.world_size:
                 raise ValueError(f"Expected {self.world_size} tensors to scatter, but got {len(sources)}")
@@ -309,7 +301,7 @@ class MemberOfGroup(Group):
     def _scatter(self, sources: Sequence[Any], out: Any, op: ReduceOp) -> Machine:
         signature = _signature(REDUCESCATTER, sources[0], op, size=sum(len(source) for source in sources) * out.itemsize)
         views = self._views_of(out)
-        # Every rank has a location in the block, which shares no cache lines.
+        # Each rank's part of the block shares no cache lines.
         place = BLOCK // self.world_size // ALIGN * ALIGN // out.itemsize
         for start, stop in _blocks(max(len(source) for source in sources), place):
             yield from self._begin()
@@ -326,7 +318,6 @@ class MemberOfGroup(Group):
                 reduce_into(target, [half[begin : begin + len(target)] for half in halves], op)
 
     def broadcast(self, tensor: Any, root: int) -> None:
-        """Copy the root's `tensor` into every rank's."""
         with self.refusing():
             check_tensors([tensor])
             output = _Output(tensor) if self.rank != root else None
@@ -372,7 +363,7 @@ class MemberOfGroup(Group):
 
     # ------------------------------------------------------------------------------------ from one to another
     def send(self, tensor: Any, peer: int) -> None:
-        """Send a tensor to a member; returns when it is in flight. Waits while too many are."""
+        """Returns when the tensor is in flight. Waits while too many are."""
         with self.refusing(sent=peer):
             check_tensors([tensor])
             flat = _flat(tensor)
@@ -436,9 +427,7 @@ class MemberOfGroup(Group):
         return message
 
     def _wait_for_half(self, ready: Callable[[], bool], sent: int = -1, received: int = -1) -> None:
-        """Wait until a message to or from a rank can proceed. Raises RayChannelError when that member has left, or was refused and does not
-        call again.
-        """
+        """Wait until a message can proceed. Raises RayChannelError when that member has left, or was refused and does not call again."""
         peer, wait_until = max(sent, received), self.host.wait_until
         wait_until(lambda: ready() or self._gone(peer) or self.is_refused(sent, received), None, spin=True)
         if self.is_refused(sent, received):
@@ -456,7 +445,7 @@ class MemberOfGroup(Group):
 
 
 def _blocks(length: int, capacity: int) -> list[tuple[int, int]]:
-    """The bounds of the blocks; at least one, so that members synchronize also over empty tensors."""
+    """At least one, so that members synchronize also over empty tensors."""
     return [(start, min(start + capacity, length)) for start in range(0, length, capacity)] or [(0, 0)]
 
 
@@ -474,7 +463,6 @@ def _check_fit(tensors: Sequence[Any], pair: Sequence[Any]) -> None:
 
 
 def _check_reducible(tensor: Any) -> None:
-    """Raise ValueError for a dtype without arithmetic."""
     if dtype_name(tensor) not in _DTYPES:
         raise ValueError(f"Tensors of {dtype_name(tensor)} cannot be reduced.")
 
@@ -485,7 +473,7 @@ def _count(tensor: Any) -> int:
 
 # -------------------------------------------------------------------------------------------- signatures
 def _signature(kind: int, tensor: Any = None, op: ReduceOp | None = None, *, root: int = 0, size: int | None = None) -> int:
-    """The call of a member, packed into a word: kind, operation, dtype, root, bytes."""
+    """kind, operation, dtype, root, bytes."""
     dtype = 0
     if tensor is not None:
         name = dtype_name(tensor)

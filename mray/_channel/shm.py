@@ -10,8 +10,7 @@
     then ring every reader's doorbell (no system call while the reader is awake)
 
 The reader's views pin the slot until the last of them dies (`mray._ipc.slots`). Large arrays and tensors that this process has received
-through a channel or from the object store are passed on without another copy, also slices of them, alone or within other values, if they
-were not written to.
+are passed on without another copy, also slices of them, alone or within other values, if they were not written to.
 
 Waiting for room is rare, since a ring has as many entries as there may be executions in flight: the writer raises WANTED, and a reader
 that finds it raised rings back, at every fourth message and before it sleeps.
@@ -42,25 +41,24 @@ from mray._objects.remote_error import UNPICKLABLE, serialization_error
 from mray._objects.serializer import Serialized, deserialize, has_tensors, serialize
 from mray._objects.tensors import is_tensor_memory
 
-#: Forms of channels only, beside those of `mray._common.messages`.
-TEXT = 8  # utf-8
+TEXT = 8
 BYTES = 9
-ARRAY = 10  # see `mray._channel.array_form`
-TENSOR = 11  # see `mray._channel.tensor_form`
-#: A value in foreign memory: the number and use of the loan, the origins of the memory, whether the value may be written to, the form of
-#: the value and its part in the message (or its place), its position in the first origin.
+ARRAY = 10
+TENSOR = 11
+#: A value in foreign memory: number and use of the loan, origins of the memory, whether the value may be written to, form and part of the
+#: value in the message (or its place), position in the first origin.
 PASSED_ON = 12
 #: A device tensor, see `mray._gpu.cuda_ipc`; one whose lease is to be remembered, and one more of it, see `mray._gpu.remembered`.
 DEVICE = 13
 FIRST_ON_DEVICE = 14
 AGAIN_ON_DEVICE = 15
 
-#: The size from which on passing on is cheaper than copying.
+#: From this size passing on is cheaper than copying.
 LEAST_PASSED_ON = 128 * 1024
 #: Their descriptions must fit an entry.
 MOST_ORIGINS = 8
 
-#: Forms of values that are read without a view of their bytes.
+#: Decoded without a view of their bytes.
 _WITHOUT_VIEWS = frozenset({PICKLED, TEXT, BYTES, FAILED})
 
 _PLAIN = frozenset({int, float, bool, type(None), complex})
@@ -70,43 +68,41 @@ _loads = pickle.loads
 
 
 class WriterEnd(Record):
-    """Where a writer finds its ring, and whom it wakes."""
+    """A writer's ring and readers."""
 
     #: The memory of the ring, and the ring's offset there, in bytes.
     segment: Segment
     offset: int
     layout: RingLayout
-    #: Begins the names of payload slots.
+    #: Of the names of payload slots.
     prefix: str
-    #: Of the readers, by number.
+    #: By reader.
     doorbells: Sequence[Doorbell]
-    #: One that wakes all of them.
+    #: Wakes all readers.
     group: GroupDoorbell | None = None
-    #: Identifies the channel in errors.
+    #: For errors.
     name: str = ""
 
 
 class ReaderEnd(Record):
-    """Where a reader finds its ring, and whom it wakes."""
+    """A reader's ring and writer."""
 
-    #: The memory of the ring, and the ring's offset there, in bytes.
+    #: As in `WriterEnd`.
     segment: Segment
     offset: int
     layout: RingLayout
-    #: Its number among the readers.
     reader: int
-    #: Begins the names of payload slots.
     prefix: str
     #: The writer's.
     doorbell: Doorbell
     #: Pickles an error that replaces a message.
     failure: Callable[[BaseException], bytes]
-    #: Asks the writer for slots whose names are unlinked.
+    #: Asks the writer for unlinked slots.
     ask: Ask | None = None
 
 
 class ShmWriter(ChannelWriter):
-    """The writing end, in any process."""
+    """The writing end."""
 
     __slots__ = ("_doorbells", "_inline", "_only_doorbell", "_passed", "_put", "_refs", "_ring", "_slots", "_wanting")
 
@@ -121,7 +117,7 @@ class ShmWriter(ChannelWriter):
         self._only_doorbell: Callable[[], None] = (
             doorbells[0].ring if len(doorbells) == 1 else self._ring_all if group is None else group.ring
         )
-        #: Message number -> refs inside of a value in flight, retained until every reader has read it.
+        #: Message number -> refs inside a value in flight, retained until every reader has read it.
         self._refs: deque[tuple[int, list[Any]]] = deque()
         self._wanting = False
         #: Bytes of the last such message that were passed on.
@@ -316,7 +312,7 @@ class ShmWriter(ChannelWriter):
         return True
 
     def end_loans(self) -> None:
-        """Drop values that were passed on and that every reader has released; the next large message does so, too."""
+        """Drop passed-on values that every reader has released."""
         self._slots.end_loans()
 
     def position(self) -> int:
@@ -333,7 +329,7 @@ class ShmWriter(ChannelWriter):
         return passed + (int(PLACE.unpack(payload)[3]) if form >= STAYS else len(payload))
 
     def statistics(self) -> dict[str, int]:
-        """Messages written, messages not yet consumed, and the counters of the payload slots (`SlotWriter.statistics`)."""
+        """Messages written, not yet consumed, and the counters of the payload slots (`SlotWriter.statistics`)."""
         ring = self._ring
         return {"written": ring.next, "waiting": ring.next - ring.consumed(), **self._slots.statistics()}
 
@@ -344,9 +340,9 @@ class ShmWriter(ChannelWriter):
 
 
 class ShmReader(ChannelReader):
-    """The end of one reader, in any process.
+    """The end of one reader.
 
-    When the writer leaves, or dies, before a sent value could be mapped, no further message arrives, but the notification of its exit.
+    When the writer leaves, or dies, before a sent value could be mapped, no further message arrives.
     """
 
     __slots__ = ("_doorbell", "_failure", "_ring", "_slots", "_take")
@@ -416,7 +412,6 @@ class ShmReader(ChannelReader):
         raise DamagedError(f"no value has form {form}")
 
     def _decode_whole(self, form: int, place: bytes) -> Any:
-        """Decode a value in a slot that retains nothing of it."""
         try:
             view, release = self._slots.look(place)
         finally:

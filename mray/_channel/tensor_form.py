@@ -1,16 +1,12 @@
-"""Plain torch tensors as bytes, without the pickler.
-
-For the shared-memory transport, with the layout of `mray._channel.array_form`:
+"""Plain torch tensors as bytes, without the pickler; the layout is that of `mray._channel.array_form`.
 
     TENSOR = u32 offset of the memory, u32 length of the header, header (dtype, shape, strides), padding, memory
 
-Exact `torch.Tensor` only, on the CPU, strided (`mray._objects.tensors`); everything else goes through the serializer. Headers are
-cached, since tensors of a graph mostly repeat their shape.
+Exact `torch.Tensor` only, on the CPU, strided (`mray._objects.tensors`); everything else goes through the serializer.
 
 torch has no read-only tensors. A received tensor is its reader's own: it lies in a copy-on-write mapping of the slot
-(`mray._ipc.mapped`), so writing to it changes it for no other process, whether the channel has other readers or the value was passed on
-before. Rejected: a copy for each of several readers (few of them write), and write protection (only a crash would enforce it). A reader
-that writes pays a fault for each page, so a reader that has written gets copies for a while, and then is tried again.
+(`mray._ipc.mapped`). A reader that writes pays a fault for each page, so a reader that has written gets copies for a while, and then is
+tried again. Rejected: a copy for each of several readers (few of them write), and write protection (only a crash would enforce it).
 """
 
 from __future__ import annotations
@@ -27,7 +23,7 @@ _info: dict[bytes, tuple[Any, tuple[int, ...], tuple[int, ...] | None, int]] = {
 
 
 def encode_tensor(value: Any) -> tuple[bytes, memoryview] | None:
-    """The header of a tensor's memory, and the memory as bytes; None when it is not for this file.
+    """The header of a tensor's memory, and the memory as bytes; None if the serializer must carry it.
 
     Raises RuntimeError when the tensor requires grad.
     """
@@ -69,7 +65,7 @@ def _remember(info: bytes) -> tuple[Any, tuple[int, ...], tuple[int, ...] | None
     name, shape, strides = of_tensor = decode(info)
     dtype = getattr(torch, name) if isinstance(name, str) else None
     count = number_of_elements(shape)
-    # (A dense tensor's strides order its dimensions; they reach no further than its elements.)
+    # A dense tensor's strides order its dimensions; they reach no further than its elements.
     reach = 0 if strides is None else sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
     if strides is not None:
         number_of_elements(strides)
