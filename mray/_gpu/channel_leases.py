@@ -5,9 +5,9 @@
     Lender.sweep: ENDED of every reader is use  <--------  LeaseHolder.end(lease, use, note, number): NOTE, NUMBER, then ENDED = use
     thing.returned(notes)
 
-For device tensors, note and number are the point that marks the end of the reader's work: the number changes with every message, the
-note rarely, so it is written and read only when it does. The words are on the boards behind a ring's entries (`mray._ipc.layout`); loans
-end as those of slots do (`mray._ipc.ring_loans`), also when a reader is dead.
+For device tensors, note and number are the point that ends the reader's work: the number changes with every message, the note is
+written only when it changes. The words are on the boards behind a ring's entries (`mray._ipc.layout`); loans end as those of slots do
+(`mray._ipc.ring_loans`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mray._inside.transports import ReaderEnd, WriterEnd
 from mray._ipc import layout as at
 from mray._ipc.ring_loans import RingLoans, has_died, sign
 
-#: Left by a reader: its index among the readers, its note and its number.
+#: A reader's index, note and number.
 Note = tuple[int, bytes, int]
 
 
@@ -28,7 +28,7 @@ class Lent(Protocol):
     """A loan to the readers."""
 
     def returned(self, notes: list[Note]) -> object:
-        """Every reader has released it, and left these. Returns True if it is not over yet, and is to be reported again."""
+        """Called when every reader has released it. Returns True if it is not over yet, and is to be reported again."""
 
 
 class Lender(RingLoans[Lent]):
@@ -42,14 +42,14 @@ class Lender(RingLoans[Lent]):
         ended = [first + layout.lease(reader, 0) + at.ENDED for reader in range(layout.readers)]
         super().__init__(end.segment.words(), ended, at.LEASE_WORDS)
         self._uses = 0
-        #: The lowest last: a reader that releases immediately sees few of them.
+        #: The lowest last, so that a reader that releases immediately sees few of them.
         self._free = list(range(layout.leases - 1, -1, -1))
-        #: The latest note of each reader on each lease, by its index, and the word that changes with it.
+        #: By lease: each reader's latest note, and the word that changes with it.
         self._notes: dict[int, tuple[int, bytes]] = {}
         sign(self.words, first + layout.lender)
 
     def lend(self, thing: Lent) -> tuple[int, int] | None:
-        """A lease for the readers of the next message, and its use; None: all are taken."""
+        """A lease for the readers of the next message, and its use; None: none is free."""
         if not self._free:
             self.sweep()
             if not self._free:
@@ -73,7 +73,7 @@ class Lender(RingLoans[Lent]):
         notes = []
         for reader, first in enumerate(self._firsts):
             start = first + number * at.LEASE_WORDS
-            # Queued work of a dead reader is not done any more, so its mark is not awaited.
+            # Queued work of a dead reader is not done, so its mark is not awaited.
             if first not in dead and self.words[start] == use and (note := self.note(start)):
                 notes.append((reader, note, self.words[start + at.NUMBER]))
         if thing.returned(notes) is True:
@@ -82,11 +82,9 @@ class Lender(RingLoans[Lent]):
         return True
 
     def first_word(self, lease: int) -> int:
-        """The index of the first reader's words."""
         return self._firsts[0] + lease * at.LEASE_WORDS
 
     def note(self, start: int) -> bytes:
-        """The note among the words that begin here."""
         mark = self.words[start + at.NOTE_LENGTH]
         known = self._notes.get(start)
         if known is None or known[0] != mark:
@@ -107,13 +105,13 @@ class LeaseHolder:
         self._words = words = end.segment.words()
         self._board = first + layout.board(reader)
         self._first = first + layout.lease(reader, 0)
-        #: The latest note of each lease.
+        #: By lease.
         self._notes: dict[int, bytes] = {}
         self._lender = first + layout.lender
         sign(words, self._board)
 
     def end(self, lease: int, use: int, note: bytes, number: int = 0) -> None:
-        """Release, leaving a note and a number. For finalizers: it only writes words of its own."""
+        """Release, leaving a note and a number. Callable in finalizers."""
         words = self._words
         start = self._first + lease * at.LEASE_WORDS
         if self._notes.get(lease) != note:
@@ -128,11 +126,10 @@ class LeaseHolder:
         words[start + at.ENDED] = use
 
     def lender_is_dead(self) -> bool:
-        """Whether the writer's process has exited."""
         return has_died(self._words, self._lender)
 
     def gone(self) -> None:
-        """Nothing that was lent is held or open here any more. Called once."""
+        """Report that nothing lent is held or open here any more."""
         publish_fence()
         self._words[self._board + at.HOLDS] = 0
         self._words.release()

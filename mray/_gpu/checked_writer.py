@@ -1,6 +1,6 @@
 """A writer that checks the user's promises about the tensors of an edge before it writes.
 
-For device edges; edges through communicators check by themselves, since they take the tensors out anyway.
+For device edges; edges through communicators check by themselves.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mray._inside.transports import communicator_edge as edge
 
 
 class CheckedWriter(WrappedWriter):
-    """Writes through `inner`; a value that breaks a promise is a failure that ends the graph. `types`: the classes of tensors."""
+    """A value that breaks a promise is a failure that ends the graph. `types`: the classes of tensors."""
 
     __slots__ = ("_failure", "_rules", "_scanner")
 

@@ -7,23 +7,19 @@
     the writer's stream reaches a point of its timeline  ─ ─ ─ ─ ─ ─ ─▶ the reader's stream waits for it
     that memory is written again afterwards  ◀─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ ─ the last view dies: a point of the reader's stream
 
-The host never waits for a device, and the message is as small for ten gigabytes as for ten numbers. `mray._device.exports` and
-`mray._device.imports` say when tensors are copied; `mray._gpu.channel_leases` what is lent, and `mray._gpu.remembered` which messages
-are a number.
+The host never waits for a device.
 
-The only reader of a message may write to it. Of a message with several readers, each makes its own copy on the device, since nothing
-there protects readers from each other.
+The only reader of a message may write to it; several readers each make their own copy on the device.
 
-*Through pinned memory*, between GPUs without peer access, tensors pass through host memory that both have registered: the writer's GPU
-copies there and the reader's from there. The reader tells the two by a tensor's place.
+*Through pinned memory*, between GPUs without peer access, tensors pass through host memory that both have registered.
 
-Whether the reader can open memory of the writer's process is tried beforehand where possible (`mray._graph.trials`). Otherwise tensors
-first go through the host, a message carries the facts of a tensor beside its value, and the reader tries those (`WithTrial`).
+Where no trial (`mray._graph.trials`) has shown whether the reader can open memory of the writer's process, tensors first go through
+the host, and the reader tries the facts of one that a message carries (`WithTrial`).
 
-Arrays of other libraries and subclasses of tensors are pickled through the host, with one warning per class.
+Arrays of other libraries and subclasses of tensors go through the host, with one warning per class.
 
-Rejected: handing over the framework's own tensors, as queues of torch.multiprocessing do: each has a handle of its own, and an event
-that its sender records and its receiver opens; beyond a thousand shared tensors the sender synchronizes its stream instead.
+Rejected: handing over the framework's own tensors, as torch.multiprocessing does: each has its own handle and event, and beyond a
+thousand shared tensors the sender synchronizes its stream instead.
 """
 
 from __future__ import annotations
@@ -62,8 +58,6 @@ class WithTrial(NamedTuple):
 
 
 class CudaIpcWriter(ShmWriter):
-    """The writing end."""
-
     __slots__ = (
         *("_device_seen", "_exports", "_lender", "_name", "_opens", "_outputs", "_peers", "_platform", "_readers", "_remembered"),
         *("_sweeps", "_told", "_unsent", "_words"),
@@ -75,21 +69,20 @@ class CudaIpcWriter(ShmWriter):
         self._name = end.name
         self._lender = Lender(end)
         self._exports = TensorExports(platform, self._lend, self._lender.sweep, pinned=pinned)
-        #: The readers, whose points memory waits for.
         self._peers = Peers()
         #: Leases of the message that is being written.
         self._unsent: list[int] = []
-        #: Whether leases are out that end when their readers have released them.
+        #: Whether leases that are not remembered are out.
         self._sweeps = False
-        #: Those that the reader remembers, and tensors that are created over them here; None: it cannot.
+        #: None: the reader cannot remember.
         self._remembered = RememberedLeases(platform, self._exports, self._lender, self._peers)
         self._outputs = EdgeOutputs(platform, self._remembered) if end.layout.readers == 1 and not pinned else None
         self._readers = end.layout.readers
-        #: Whether each reader can open what it gets, by its latest note.
+        #: By reader: whether it can open what it gets, by its latest note.
         self._words: dict[int, bool] = {}
-        #: Whether the readers can open memory of this process; None: unknown.
+        #: None: unknown.
         self._opens = True if proven else None
-        #: The device of a tensor that went through the host, for the trial with the next message; -1: none.
+        #: The device of a tensor that went through the host, for the next message's trial; -1: none.
         self._device_seen = -1
         #: Bytes of tensors that `last_size` has reported.
         self._told = 0
@@ -98,7 +91,7 @@ class CudaIpcWriter(ShmWriter):
         if not super().try_write(value):
             return False
         if self._sweeps:
-            # After the message, so that the reader does not wait for it.
+            # Last, so that the reader does not wait for it.
             self._lender.sweep()
             self._sweeps = len(self._lender.out) > len(self._remembered)
         return True
@@ -138,7 +131,6 @@ class CudaIpcWriter(ShmWriter):
                 self._cancel()
 
     def _cancel(self) -> None:
-        """Withdraw the tensors that were added to a message that is not sent."""
         self._exports.seal()
         self._remembered.forget()
         self._sweeps = True
@@ -157,8 +149,8 @@ class CudaIpcWriter(ShmWriter):
         return serialized
 
     def _with_trial(self, value: Any) -> tuple[Any, Any]:
-        """The value as it is sent while it is unknown whether the readers can open anything, and the tensor that must live until the
-        message is complete.
+        """The value as sent while it is unknown whether readers can open it, and the tensor that must live until the message is
+        complete.
         """
         self._lender.sweep()  # reads their notes
         if self._opens is not None or self._lender.out or self._device_seen < 0:
@@ -203,7 +195,6 @@ class CudaIpcWriter(ShmWriter):
         return lease
 
     def _heed(self, reader: int, opens: bool) -> None:
-        """Handle a reader's note about what it can open."""
         if self._words.get(reader) == opens:
             return
         self._words[reader] = opens
@@ -245,9 +236,7 @@ class CudaIpcWriter(ShmWriter):
 
 
 class CudaIpcReader(ShmReader):
-    """One reader's end. When the writer dies before a sent tensor could be opened, no further message arrives, but the notification of its
-    death.
-    """
+    """When the writer dies before a sent tensor could be opened, the notification of its death follows instead of a message."""
 
     __slots__ = ("_early", "_imports", "_is_ahead", "_is_cut_off", "_lender_is_dead", "_name")
 
@@ -270,7 +259,7 @@ class CudaIpcReader(ShmReader):
 
         self._imports = TensorImports(platform, borrower.end, end.layout.leases // 2, copies=end.layout.readers > 1, gone=borrower.gone)
         self._is_ahead = False
-        #: The value of the next message, and its copies to settle, if that was read already.
+        #: The next message's value, and its copies to settle, if it was read already.
         self._early: list[tuple[Any, list[Staged]]] = []
 
     def try_read(self) -> Any:
@@ -283,7 +272,7 @@ class CudaIpcReader(ShmReader):
         else:
             value = self._read()
         if value is not NOTHING and staged:
-            # The copy of the next message, if it has arrived, runs while this one is used, however long a method keeps the thread.
+            # The copy of the next message, if it has arrived, runs while this one is used.
             current = staged.copy()
             staged.clear()
             following = self._read()
@@ -320,7 +309,6 @@ class CudaIpcReader(ShmReader):
         return super().position() - len(self._early)
 
     def ahead(self) -> tuple[ChannelReader, Callable[[], None]]:
-        # The copy of a message begins when the previous one is read, if it has arrived.
         self._is_ahead = self._imports.is_ahead = True
         return self, self.settle
 
@@ -344,7 +332,7 @@ class CudaIpcReader(ShmReader):
 
 
 def trim_pools() -> bool:
-    """Free device memory of closed edges, as far as peers have closed it and devices have finished with it. Returns whether none is left.
+    """Free device memory of closed edges that peers have closed and devices have finished with. Returns whether none is left.
 
     Any thread. Does not wait for peers, but closing memory waits for this process's queued work on its devices.
     """

@@ -7,11 +7,10 @@ In every client; the counterpart of `mray._gpu.cuda_ipc` for actor calls, with t
     on_done: after that point the memory is     <- TENSORS_DONE ---- the last view dies: a point of the receiver's stream
              reused
 
-A holder queues its copies on the stream that was current when the method returned. So they follow the kernels that created the tensor
-and precede later work of the method's thread on that stream, and no host thread waits.
+A holder queues its copies on the stream that was current when the method returned, so they follow the kernels that created the tensor
+and no host thread waits.
 
-The exit of a receiver returns what it was lent (`Ledger`); what it has open of a holder is closed with the connection. Streams that wait
-for unfinished work of a dead process continue (`mray._device.mappings`), also while the reading thread waits within the driver.
+The exit of a receiver returns what it was lent (`Ledger`); what it has open of a holder is closed with the connection.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ MOST_KEPT = 1024
 
 
 def streams_of(tensors: Sequence[Any]) -> dict[int, int]:
-    """The current stream of each device that has one of the tensors, by its index."""
+    """The current stream of each device with one of the tensors, by its index."""
     found = platform()
     streams: dict[int, int] = {}
     if found is not None:
@@ -53,7 +52,7 @@ def streams_of(tensors: Sequence[Any]) -> dict[int, int]:
 
 
 def on_streams(streams: dict[int, int]) -> ExitStack:
-    """Context manager: make these this thread's current streams, by index of the device."""
+    """Context manager: make these this thread's current streams, by device index."""
     stack = ExitStack()
     found = platform()
     for index, stream in streams.items():
@@ -63,7 +62,6 @@ def on_streams(streams: dict[int, int]) -> ExitStack:
 
 
 def device_index(tensor: Any) -> int:
-    """The index of a tensor's device."""
     device = tensor.device
     return device if isinstance(device, int) else int(device.index)
 
@@ -73,20 +71,20 @@ class UnreachableError(RuntimeError):
 
 
 class DeviceLoans:
-    """The loans of one process, as holder and as receiver."""
+    """The loans of one process, as holder and receiver."""
 
     def __init__(self, reactor: WaitingPlace) -> None:
         self._reactor = reactor
-        #: Guards exports and loans: the reading thread answers fetches, and other messages end loans.
+        #: Guards exports and loans: the reading thread answers fetches, other messages end loans.
         self._lock = threading.RLock()
         self._exports: TensorExports | None = None
         self._numbers = 0
-        #: The messages of the fetch that is being answered; messages on loan.
+        #: The messages of the fetch being answered; messages on loan.
         self._loading: list[ExportedMessage] = []
         self._lent: Ledger[ExportedMessage] = Ledger()
-        #: Messages that a process has returned as of a point that cannot be waited for yet.
+        #: Returned as of a point that cannot be waited for yet.
         self._late: list[tuple[str, ExportedMessage, Where]] = []
-        #: Receivers whose points memory waits for, by process.
+        #: By process: receivers.
         self._peers: defaultdict[str, Peers] = defaultdict(Peers)
         #: One thread at a time unpickles, since received tensors are assembled in one place.
         self._bringing = threading.RLock()
@@ -95,7 +93,7 @@ class DeviceLoans:
 
     # ------------------------------------------------------------------------------------ as holder
     def lend(self, connection: Connection, tensors: list[Any], streams: dict[int, int]) -> tuple[list[ExportedTensor], list[int]]:
-        """The facts of each tensor for the receiver at the other end, and the number of each device's loan.
+        """The facts of each tensor, and the number of each device's loan.
 
         Raises DeviceOutOfMemoryError, NotExportedError, RuntimeError for a tensor that requires grad.
         """
@@ -127,7 +125,6 @@ class DeviceLoans:
         return self._numbers, 0
 
     def on_done(self, connection: Connection, number: int, note: bytes, point: int) -> None:
-        """TENSORS_DONE."""
         with self._lock:
             message = self._lent.returned(connection, number)
             if message is None:
@@ -140,7 +137,7 @@ class DeviceLoans:
 
     # ------------------------------------------------------------------------------------ as receiver
     def bring(self, connection: Connection, exports: Sequence[ExportedTensor], numbers: Sequence[int]) -> tuple[list[Any], list[Awaited]]:
-        """The lent tensors, and the points that streams wait for to use them.
+        """The lent tensors, and the points that streams must wait for.
 
         Raises `UnreachableError` when no device of this process reaches them, NotOpenedError when they cannot be opened.
         """
@@ -166,7 +163,7 @@ class DeviceLoans:
             self.refuse(connection, [number for number in numbers if number not in brought])
 
     def refuse(self, connection: Connection, numbers: Sequence[int]) -> None:
-        """Return loans of tensors that this process has not opened."""
+        """Return loans that this process has not opened."""
         for number in numbers:
             self._return(connection, number, 0, b"", 0)
 
@@ -189,7 +186,6 @@ class DeviceLoans:
 
     # ------------------------------------------------------------------------------------ ends
     def hung_up(self, connection: Connection) -> None:
-        """A connection has ended."""
         imports = self._imports.pop(connection, None)
         if imports is not None:
             imports.close()
@@ -204,7 +200,6 @@ class DeviceLoans:
                 retire_later(self._peers.pop(process))
 
     def close(self) -> None:
-        """The session is over."""
         for imports in self._imports.values():
             imports.close()
         self._imports.clear()

@@ -1,7 +1,7 @@
 """Spans of device streams in a profiled graph: their copies for edges, their waits for peers, the kernels of methods.
 
-In an actor's main thread. A mark is put on the stream before and after an operation, which returns long before the stream gets there;
-the times are read when the spans are collected. Only the end of a profile waits for a device, briefly.
+In an actor's main thread. The times of marks are read when the spans are collected. Only the end of a profile waits for a device,
+briefly.
 
     host    │ write: queues a copy │ read: queues a wait │ method: queues kernels │
     stream  ▼mark ─── the copy ─── ▼mark ... ▼mark ─ the wait ─ ▼mark ... ▼mark ─ the kernels ─ ▼mark
@@ -24,7 +24,6 @@ from mray._inside.spans import kinds
 from mray._inside.transports import NOTHING
 from mray._trace.span import Buffer
 
-#: Seconds that the end of a profile waits for streams.
 SETTLING = 1.0
 
 
@@ -44,17 +43,17 @@ class DeviceSpans:
         self._devices = devices
         self._buffer = buffer
         self._open: deque[_Open] = deque()
-        #: Why there are no spans of devices; "" if there are.
+        #: Why devices have no spans; "" if they have.
         self.broken = ""
 
     def _begin(self) -> tuple[Device, int, Mark] | None:
         if self.broken or not self._devices.is_in_use():
-            return None  # a mark would create a context on a device that the user does not use
+            return None  # a mark would create a context on a device that user code does not use
         try:
             device = self._devices.current_device()
             stream = device.current_stream()
             return device, stream, device.mark(stream)
-        except Exception as error:  # a stream that is being captured, for instance: the user's work goes on without marks
+        except Exception as error:  # a stream that is being captured, for instance
             self.broken = f"{type(error).__name__}: {error}"
             return None
 
@@ -71,7 +70,6 @@ class DeviceSpans:
         self.collect()
 
     def collect(self) -> None:
-        """Make spans of marks that the streams have passed."""
         while self._open:
             first = self._open[0]
             begin, end = first.first.time(), first.last.time()

@@ -1,6 +1,6 @@
 """`Gpus`: the GPUs of a process, as its graphs see them; implements `mray._graph.gpu_edges.GpuEdges`.
 
-Created when a graph, a group or a value first needs them. Afterwards a fault of a device ends the process, with CUDA's name for it.
+After its creation a fault of a device ends the process, with CUDA's name for it.
 """
 
 from __future__ import annotations
@@ -33,13 +33,11 @@ if TYPE_CHECKING:
     from mray._inside.client import Client
     from mray._trace.span import Buffer
 
-#: The cause of death of a process whose devices have failed; the fault follows.
+#: Cause of death; the fault follows.
 BROKEN_DOWN = "Work of this process on a GPU has failed, and no GPU does anything for it any more"
 
 
 class Gpus(Part):
-    """The GPUs of one process."""
-
     def __init__(self, client: Client) -> None:
         self._stop_listening = listen(lambda fault: client.end_with(RaySystemError(f"{BROKEN_DOWN}: {fault}")))
 

@@ -1,6 +1,6 @@
 """MPS: the daemons of a session, their clients among its workers, and the exits of both.
 
-In the node of a session with GPUs, on its one thread. Daemons and clients are explained in `mray._device.mps_control`.
+In the node of a session with GPUs, on its one thread.
 
 ::
 
@@ -11,7 +11,7 @@ In the node of a session with GPUs, on its one thread. Daemons and clients are e
     the session's end ──▶ the same for all clients, then quit ──▶ SIGKILL of the daemon's kernel session
 
 SIGKILL of a client with work on the GPU leaves the server, and so the other clients, in an undefined state. A daemon of the user is
-neither started nor ended here; its clients are terminated alike.
+neither started nor ended here.
 
 When the node dies, the kernel kills the daemons (PR_SET_PDEATHSIG), and the cleaner of the session kills their servers, found by the
 session's variable in their environments.
@@ -43,16 +43,15 @@ from mray.exceptions import describe_status
 if TYPE_CHECKING:
     from subprocess import Popen
 
-#: Seconds until a daemon must answer; and between the first two polls, each pause twice the previous one.
+#: Seconds until a daemon must answer; and between the first two polls (each pause doubles).
 _START_SECONDS = 15.0
 _FIRST_PAUSE = 0.01
 #: Seconds for the termination of clients before they are killed; and for a daemon to quit.
 _TERMINATE_SECONDS = 3.0
 _QUIT_SECONDS = 3.0
-#: Variables of a worker's environment by which the user chooses its daemon or its GPUs, so that it is left alone.
+#: Variables by which the user chooses a worker's daemon or GPUs, so that it is left alone.
 _LEFT_ALONE = settings.NOSET_CUDA_VISIBLE_DEVICES
 _OWN = frozenset({mps_control.PIPE, "CUDA_VISIBLE_DEVICES", _LEFT_ALONE.name, _LEFT_ALONE.ray})
-#: Lines at the end of each of a daemon's logs that a failure shows.
 _LOG_LINES = 10
 
 _COST = (
@@ -67,8 +66,6 @@ _LATE = (
 
 
 class _Daemon:
-    """The daemon of one GPU, once it is started."""
-
     def __init__(self, gpu: GpuId, folder: str) -> None:
         self.gpu = gpu
         self.pipe = os.path.join(folder, "pipe")
@@ -78,7 +75,7 @@ class _Daemon:
         #: Whether it has answered; why it never will.
         self.is_ready = False
         self.failure = ""
-        #: Called with the failure, or "", when one of both is known.
+        #: Called with the failure, or "".
         self.waiters: list[Callable[[str], None]] = []
         self.give_up_at = 0.0
 
@@ -97,7 +94,7 @@ class SessionMps:
         kill_worker: Callable[[str], None],
         tell: Callable[[str], None],
     ) -> None:
-        """`options`: see `mps_control.choose`; `kill_worker` kills a worker immediately, and `tell` shows a text to all drivers."""
+        """`kill_worker` kills a worker immediately, and `tell` shows a text to all drivers."""
         self._reactor = reactor
         self._folder = os.path.join(session_dir, mps_control.FOLDER)
         self.mode = options["mode"]
@@ -117,7 +114,6 @@ class SessionMps:
 
     # ------------------------------------------------------------------------------------ questions
     def answer(self, process: str, what: str, arguments: list[Any], answer: Callable[[bool, object], None]) -> None:
-        """Answer the queries of workers and compilers, perhaps later."""
         if what == "mps_client":
             self._answer_client(process, answer)
         elif what == "mps_edges":
@@ -126,7 +122,7 @@ class SessionMps:
             answer(True, self._hint(*arguments))
 
     def _answer_client(self, process: str, answer: Callable[[bool, object], None]) -> None:
-        """The folder in which a worker is to find its daemon, and its GPU's uuid; neither if it is to be no client."""
+        """Answer with the folder of a worker's daemon and its GPU's uuid; neither if it is to be no client."""
         gpu = self._shared_gpu(process)
         if gpu is None:
             answer(True, ["", ""])
@@ -138,7 +134,6 @@ class SessionMps:
             self._when_ready(gpu, lambda failure: answer(not failure, failure or found))
 
     def _answer_edges(self, pairs: Sequence[tuple[str, str]], answer: Callable[[bool, object], None]) -> None:
-        """Why daemons that edges between these processes need do not run."""
         shared = {gpu for one, other in pairs if (gpu := self._shared_gpu(one)) is not None and gpu == self._shared_gpu(other)}
         if self.mode != "auto" or not shared:
             answer(True, [])
@@ -256,7 +251,7 @@ class SessionMps:
                 os.killpg(daemon.process.pid, signal.SIGKILL)
 
     def _ask(self, pipe: str, commands: Sequence[str], then: Callable[[str | None], None]) -> None:
-        """Call `then` with the daemon's answers, or None if there are none in time."""
+        """Call `then` with the daemon's answers; None: none in time."""
         try:
             asking = mps_control.start_asking(self._program, pipe, commands)
         except OSError:
@@ -294,7 +289,7 @@ class SessionMps:
             then()
 
     def _client(self, process: str) -> tuple[str, int]:
-        """The folder of the daemon that may serve a worker, and the worker's pid; "" if there is none."""
+        """The folder of the daemon that may serve a worker ("": none), and the worker's pid."""
         worker, running = self._scheduler.workers.workers.get(process), self._supervisor.workers.get(process)
         if not self._program or worker is None or running is None or not running.pid or not worker.gpus:
             return "", 0
@@ -336,7 +331,7 @@ class SessionMps:
 
     # ------------------------------------------------------------------------------------ the session's end
     def end_clients(self) -> None:
-        """End the work of all clients, as the session ends. Blocks for `_TERMINATE_SECONDS` at most."""
+        """Blocks for `_TERMINATE_SECONDS` at most."""
         clients: dict[str, list[int]] = {}
         for process in self._supervisor.workers:
             pipe, pid = self._client(process)
@@ -349,7 +344,7 @@ class SessionMps:
                 mps_control.ask(pipe, commands, max(0.0, deadline - monotonic()))
 
     def end_daemons(self) -> None:
-        """End all clients and daemons, the daemons in order as far as they do. Blocks for `_QUIT_SECONDS` at most."""
+        """End all clients and daemons. Blocks for `_QUIT_SECONDS` at most."""
         running = [daemon for daemon in self._daemons.values() if daemon.process is not None]
         if not running:
             return
@@ -363,7 +358,7 @@ class SessionMps:
         for daemon in running:
             if daemon.is_ready:
                 with contextlib.suppress(OSError):
-                    mps_control.start_asking(self._program, daemon.pipe, ("quit",)).returncode = 0  # it is reaped with all others
+                    mps_control.start_asking(self._program, daemon.pipe, ("quit",)).returncode = 0  # reaped with all others
         _await_ends((daemon.process.pid for daemon in running if daemon.is_ready and daemon.process is not None), deadline)
         for daemon in running:
             self._end_session_of(daemon)

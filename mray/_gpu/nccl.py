@@ -1,7 +1,4 @@
-"""The communicator over NCCL, for the actors of one host: `mray._gpu.nccl_member` under the contract of communicators.
-
-Created by the compiler of a graph, or by hand, and handed to every member, where it becomes a rank.
-"""
+"""The communicator over NCCL, for the actors of one host: `mray._gpu.nccl_member` under the contract of communicators."""
 
 from __future__ import annotations
 
@@ -18,15 +15,14 @@ from mray._inside.transports import RankCommunicator
 class NcclCommunicator(RankCommunicator[NcclMember]):
     """A group of actors that exchange tensors of their GPUs through NCCL.
 
-    Created once, and handed to every member, where `initialize` makes the copy a member, on the first GPU that its process sees. An
-    object is for one graph, or for calls by hand: all members call in the same order. No call waits for the GPU; after the death of a
-    member every call raises RayChannelError.
+    Created once, and handed to every member, where `initialize` makes the copy a member on the process's first GPU. All members must
+    call in the same order. No call waits for the GPU; after the death of a member every call raises RayChannelError.
     """
 
     LIBRARY = "NCCL"
 
     def __init__(self, actor_handles: Sequence[Any], use_communication_streams: bool = False, communicator_id: str | None = None) -> None:
-        """`actor_handles` are those of all members, by rank. Raises ValueError unless they are distinct."""
+        """`actor_handles` of all members, by rank. Raises ValueError unless they are distinct."""
         super().__init__(actor_handles, communicator_id)
         self._use_communication_streams = use_communication_streams
 
@@ -49,7 +45,7 @@ class NcclCommunicator(RankCommunicator[NcclMember]):
         self.member.send(value, peer_rank)
 
     def recv(self, shape: Sequence[int], dtype: Any, peer_rank: int, allocator: TorchTensorAllocator | None = None) -> Any:
-        """The next tensor of a member, for the current stream; `allocator` creates it on the GPU. `dtype` is torch's, or a name."""
+        """The next tensor of a member; `allocator` creates it on the GPU. `dtype` is torch's, or a name."""
         member = self.member
 
         def allocate() -> Any:
@@ -65,12 +61,12 @@ class NcclCommunicator(RankCommunicator[NcclMember]):
 
     @property
     def recv_stream(self) -> Any:
-        """Context manager: make the stream that tensors are received on the current one."""
+        """Context manager: make the receiving stream the current one."""
         return self.member.device.on_stream(self.member.receive_stream)
 
     @property
     def send_stream(self) -> Any:
-        """Context manager: make the stream that tensors are sent on the current one."""
+        """Context manager: make the sending stream the current one."""
         return self.member.device.on_stream(self.member.send_stream)
 
     def allgather(self, send_buf: Any, recv_buf: Any) -> None:
@@ -83,7 +79,6 @@ class NcclCommunicator(RankCommunicator[NcclMember]):
         self.member.reducescatter(send_buf, recv_buf, op)
 
     def on_failure(self, callback: Callable[[], None]) -> None:
-        """As `NcclMember.on_failure`."""
         self.member.on_failure(callback)
 
     def destroy(self) -> None:
@@ -92,7 +87,6 @@ class NcclCommunicator(RankCommunicator[NcclMember]):
             self._membership.destroy()
 
     def get_transport_name(self) -> str:
-        """``"accelerator"``."""
         return "accelerator"
 
 

@@ -1,6 +1,6 @@
 """Channel whose tensors go through NCCL: `mray._channel.communicator_edge` on the device of this process's rank.
 
-The communicator carries only the tensors on its device; all others stay in the value.
+Tensors elsewhere stay in the value.
 """
 
 from __future__ import annotations

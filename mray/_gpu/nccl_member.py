@@ -7,22 +7,19 @@
     watching thread: polls whether the others still live, while work is on the streams
 
 No call waits for the GPU, unless it is `MOST_QUEUED` pieces of work behind. (The first message between two members, and the first
-collective, wait for the other's call: NCCL connects them.) The work of one communicator is done in the order of the calls, so the orders
-of all members must match: a send before a receive here needs a receive before a send there. With one communicator per graph the schedule
-ensures that. Concurrent graphs must not share one: nothing orders their calls.
+collective, wait for the other's call.) The work of one communicator is done in the order of the calls, so the orders of all members
+must match. The schedule of a graph ensures that; concurrent graphs must not share a communicator, since nothing orders their calls.
 
 *Memory.* A tensor that is sent on a communication stream is retained until it is sent; a received one lies in memory of that stream, whose
 allocator is told that the reader's stream uses it too (`record_stream`).
 
-*Death.* Work on a stream cannot be told that a peer is dead: it waits, and with it all later work of the stream. So when a member dies,
-leaves without its half of what others have queued, or is refused that half, the watching thread aborts NCCL's communicator. Streams then
-continue, **with undefined contents in what was to be received**; every later call raises RayChannelError that says who died, and
-`on_failure` is called before the streams continue.
+*Death.* Work on a stream waits for a dead peer forever. When a member dies, leaves without its half of what others have queued, or is
+refused that half, the watching thread aborts NCCL's communicator. Streams then continue, **with undefined contents in what was to be
+received**; every later call raises RayChannelError, and `on_failure` is called before the streams continue.
 
-*Rejected.* One communicator for all graphs of the same actors: their loops take turns as values arrive, so that two members may call in
-different orders, and a tensor of one graph would be received by the other. ``ncclCommDestroy`` where a peer may be dead: it waits for all
-ranks of the host; `abort` does not, and here queued work is done before. Waiting for the stream after each receive, to find an abort, as
-Ray does: it takes the pipeline out of a graph.
+*Rejected.* One communicator for all graphs of the same actors: two members may call in different orders, so that one graph receives a
+tensor of the other. ``ncclCommDestroy`` where a peer may be dead: it waits for all ranks of the host. Waiting for the stream after each
+receive, to find an abort, as Ray does: it takes the pipeline out of a graph.
 """
 
 from __future__ import annotations
@@ -48,10 +45,9 @@ from mray._gpu.stream_group import StreamGroup
 from mray._inside.plans import select
 from mray._inside.transports import join
 
-#: Seconds between two polls of the watching thread, while work is on the streams.
+#: Seconds between polls while work is on the streams.
 TICK = 0.02
-#: Pieces of work of a member that are queued and not done. A member that far ahead of its GPU waits, as for room in any channel, since sent
-#: tensors take memory until then.
+#: Unfinished pieces of work after which a member waits for its GPU, since sent tensors take memory until then.
 MOST_QUEUED = 64
 #: Seconds that an abort waits for a call that is about to return.
 _GRACE = 1.0
@@ -65,11 +61,10 @@ class Later:
         self._ends: list[tuple[Point, list[Any]]] = []
 
     def add(self, end: Point, results: list[Any]) -> None:
-        """Add the end of a piece of work, and the tensors that it produces."""
         self._ends.append((end, results))
 
     def wait(self) -> None:
-        """Make the thread's current stream wait for the results; the caller does not wait. Idempotent, from any thread."""
+        """Make the thread's current stream wait for the results. Idempotent, from any thread."""
         ends, self._ends = self._ends, []
         for end, results in ends:
             self._member.await_results(end, results)
@@ -86,19 +81,17 @@ class NcclMember:
     """
 
     def __init__(self, group: StreamGroup, nccl: Library, device: int, communicator: Any, streams: Sequence[int]) -> None:
-        """`streams`: to send and to receive on, lent for "communicators"; or none, for the thread's current one."""
+        """`streams`: to send and to receive on, lent for "communicators"; none: the thread's current one."""
         self.group = group
         self.nccl = nccl
         self.platform: Platform = nccl.platform
         self.device = nccl.platform.devices[device]
         self._communicator = communicator
         self._on_failure: list[Callable[[], None]] = []
-        #: One call at a time.
         self._calling = threading.Lock()
-        #: Whether a call is inside the library.
         self._inside = False
         self._closed = False
-        #: Work that may be unfinished, in order: its number, its end, what it needs.
+        #: In order: its number, its end, what it needs.
         self._queue: deque[tuple[int, Point, Any]] = deque()
         self._books = threading.Lock()
         self._alarm = threading.Event()
@@ -111,22 +104,19 @@ class NcclMember:
 
     @property
     def rank(self) -> int:
-        """The rank."""
         return self.group.rank
 
     @property
     def world_size(self) -> int:
-        """The number of members."""
         return self.group.world_size
 
     @property
     def send_stream(self) -> int:
-        """The stream of sends: the thread's current stream, unless there are communication streams."""
+        """The thread's current stream, unless there are communication streams."""
         return self._streams[0] if self._streams else self.device.current_stream()
 
     @property
     def receive_stream(self) -> int:
-        """The stream of receives."""
         return self._streams[1] if self._streams else self.device.current_stream()
 
     # ------------------------------------------------------------------------------------ messages
@@ -140,7 +130,7 @@ class NcclMember:
         self._queue_call(stream, (tensor,), [], lambda nccl: nccl.send(info.address, info.size, BYTES, peer, stream), sent=peer)
 
     def recv(self, allocate: Callable[[], Any], peer: int) -> Any:
-        """The next tensor of a member, in memory that `allocate` creates on the stream that it is received on."""
+        """The next tensor of a member, in memory that `allocate` creates on the receiving stream."""
         stream = self.receive_stream
         with self.group.refusing(received=peer), self.device.on_stream(stream):
             tensor = allocate()
@@ -148,7 +138,6 @@ class NcclMember:
         return tensor
 
     def recv_into(self, tensor: Any, peer: int, stream: int | None = None) -> None:
-        """Receive the next tensor of a member into an existing one."""
         with self.group.refusing(received=peer):
             info = self._target(tensor)
             self._check_other(peer)
@@ -210,7 +199,7 @@ class NcclMember:
     def deferring(self) -> Iterator[Later]:
         """Context manager: this thread's calls do not make its current stream wait for what they receive; `Later.wait` does.
 
-        So communication overlaps with computing that does not need it. Without communication streams there is nothing to wait for.
+        So communication overlaps with computing that does not need it.
         """
         before, later = self._deferring.later, Later(self)
         self._deferring.later = later
@@ -220,7 +209,7 @@ class NcclMember:
             self._deferring.later = before
 
     def await_results(self, end: Point, results: list[Any]) -> None:
-        """The current stream waits for results that another one produces, and uses their memory afterwards."""
+        """Make the current stream wait for results of another one; it uses their memory afterwards."""
         current = self.device.current_stream()
         end.wait(current)
         for tensor in results:
@@ -241,7 +230,6 @@ class NcclMember:
         sent: int = -1,
         received: int = -1,
     ) -> None:
-        """Queue one piece of work of the library on a stream."""
         if len(self._queue) >= MOST_QUEUED:
             self._wait_for_room()
         with self._calling:
@@ -302,7 +290,6 @@ class NcclMember:
         return tensor, info
 
     def _target(self, tensor: Any) -> TensorInfo:
-        """Facts of a tensor to write to."""
         tensor = self._mine(tensor)
         dense, info = self.platform.info(tensor)
         if dense is not tensor or info.strides is not None:
@@ -332,7 +319,6 @@ class NcclMember:
         self._on_failure.append(callback)
 
     def _watch(self) -> None:
-        """The watching thread."""
         while True:
             self._watcher_sleeps = True
             idle = not self._queue
@@ -353,7 +339,6 @@ class NcclMember:
                 return
 
     def _look(self) -> bool:
-        """Whether the group has failed."""
         if not self.group.has_failed:
             try:
                 self._communicator.check_async_error()
@@ -367,7 +352,6 @@ class NcclMember:
         return self.group.has_failed
 
     def _abort(self) -> None:
-        """The group has failed: make the streams continue."""
         callbacks, self._on_failure = self._on_failure, []
         for callback in callbacks:
             try:
@@ -429,7 +413,7 @@ def join_nccl(
     actors: Sequence[bytes] = (),
     timeout: float | None = None,
 ) -> NcclMember:
-    """Become a rank of the group of that name, on the device of this index; waits until all members do.
+    """Become a rank of the group of that name; waits until all members do.
 
     Raises LookupError without NCCL, ValueError that names both ranks when two are on one GPU and NCCL does not support that,
     RayChannelError when a member dies meanwhile, TimeoutError after `timeout` seconds.

@@ -6,14 +6,12 @@
     returned: is it what the method returned, without
     another holder of its memory?
 
-Only a tensor without another holder may be sent in place: the holder of it, or of a view, would see what its reader writes, and could
-change what the reader sees. Python's reference count of the object, taken when its method has just returned it, and the storage's use
-count together show all holders. A block whose tensor has another holder is not used until that is dead.
+Only a tensor without another holder may be sent in place: a holder would share memory with the reader. Python's reference count of
+the object, taken when its method has just returned it, and the storage's use count show all holders. A block is not reused while its
+tensor has a holder.
 
-Rejected: running each method in a `torch.cuda.MemPool` of the edge, and lending what it returns if it has no other holder. torch's
-allocator takes the pool that was entered first, so a CUDA graph that a method captures would have its memory there too, and each replay
-would write into blocks lent since. Nothing tells beforehand that a method is going to capture one. And what a method needs for itself
-would be cached apart from all other memory of its process.
+Rejected: running each method in a `torch.cuda.MemPool` of the edge, and lending what it returns: a CUDA graph that a method captures
+would have its memory there too, and each replay would write into blocks lent since.
 """
 
 from __future__ import annotations
@@ -24,12 +22,11 @@ from typing import Any
 from mray._device.device import Platform
 from mray._gpu.remembered import RememberedLease, RememberedLeases
 
-#: Kinds that are cached.
 _MOST_KINDS = 64
 
 
 class EdgeOutputs:
-    """See `mray._api.dag_output.Outputs`. For one writer; in the thread that runs its actor's methods."""
+    """For one writer; in the thread that runs its actor's methods."""
 
     def __init__(self, platform: Platform, leases: RememberedLeases) -> None:
         self._platform = platform
@@ -38,7 +35,7 @@ class EdgeOutputs:
         self._kinds: dict[tuple[tuple[int, ...], str, int], Hashable] = {}
         #: Leases whose memory may have holders here.
         self._taken: list[RememberedLease] = []
-        #: The one that is sent in place, and the tensor over it.
+        #: Sent in place, with the tensor over it.
         self.last: tuple[RememberedLease, Any] | None = None
 
     def take(self, shape: tuple[int, ...], dtype: str) -> Any:
@@ -76,12 +73,12 @@ class EdgeOutputs:
             self._take_back()
 
     def handed(self, tensor: Any) -> RememberedLease | None:
-        """The lease of this tensor, if it is sent in place. There must be a `last` one."""
+        """The lease of this tensor, if sent in place. `last` must not be None."""
         handed, self.last = self.last, None
         assert handed is not None
         if handed[1] is tensor and handed[0].is_remembered:
             return handed[0]
-        self._taken.append(handed[0])  # the method has returned another value
+        self._taken.append(handed[0])  # another value was returned
         return None
 
     def _take_back(self) -> None:

@@ -1,7 +1,6 @@
 """A reader that copies the tensors it reads to the device that the edge names.
 
-Around any other reader, for edges with ``device="cpu"`` or ``"cuda"``. Tensors that are there already stay. They are torch's, unless the
-process has a platform with tensors of its own.
+For edges with ``device="cpu"`` or ``"cuda"``. Tensors are torch's, unless the process has a platform with its own.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from mray._api.dag_scan import ObjectScanner
 from mray._device.device import Platform
 from mray._inside.transports import NOTHING, ChannelReader, Failed, WrappedReader
 
-#: The values of `mray._api.type_hint.Device` that name a device, and torch's names for them.
+#: `mray._api.type_hint.Device` -> torch's name.
 DEVICES = {"cpu": "cpu", "gpu": "cuda", "cuda": "cuda"}
 
 
 class PlacedReader(WrappedReader):
-    """Wraps a reader and copies its tensors to a target device."""
+    """Wraps any reader."""
 
     __slots__ = ("_device", "_failure", "_platform")
 
@@ -55,7 +54,7 @@ class PlacedReader(WrappedReader):
                 f"The tensors of this edge shall arrive on device={self._device!r}, but the process that reads them has no GPU: give its "
                 'actor num_gpus, or leave the device out, or say device="cpu".'
             )
-        return scanner.replace_nodes({tensor: tensor.to(self._device) for tensor in tensors})  # `to` returns a tensor that is there already
+        return scanner.replace_nodes({tensor: tensor.to(self._device) for tensor in tensors})
 
     def _placed(self, value: Any, platform: Platform) -> Any:
         scanner = ObjectScanner(platform.tensor_types())

@@ -11,7 +11,7 @@ from typing import Any
 
 from mray._common.tensor_transports import TensorTransport, add_tensor_transport, tensor_transport
 
-#: A transport in messages: its name; for a program's own, also its pickled class.
+#: A transport's name; for a program's own, also its pickled class.
 Encoded = Any
 
 _pickles: dict[str, bytes] = {}
@@ -19,7 +19,7 @@ _managers: dict[str, Any] = {}
 
 
 def forget_pickles() -> None:
-    """Forget pickled classes: a new session takes code as it is when it is first needed."""
+    """Forget pickled classes, whose code may change before a new session."""
     _pickles.clear()
 
 
@@ -36,7 +36,7 @@ def encode_transport(transport: TensorTransport) -> Encoded:
 
 
 def decode_transport(encoded: Encoded) -> TensorTransport:
-    """The transport that a message names, which this process knows afterwards."""
+    """The transport that a message names; registers a program's own."""
     if isinstance(encoded, str):
         transport = tensor_transport(encoded)
         assert transport is not None, "object transfer is not encoded"
@@ -68,7 +68,7 @@ def manager_of(transport: TensorTransport) -> Any:
 
 
 class Prepared:
-    """Tensors that a program's own transport has prepared in the holder."""
+    """Tensors prepared in the holder by a program's own transport."""
 
     def __init__(self, transport: TensorTransport, object_id: bytes, tensors: list[Any]) -> None:
         self._manager = manager_of(transport)
@@ -81,7 +81,6 @@ class Prepared:
             raise ValueError(f"Tensor transport backend {transport.name} does not support tensor transfer on device {device}.")
 
     def pickled(self) -> bytes:
-        """The transport's metadata for receivers, pickled."""
         import cloudpickle  # noqa: PLC0415  (its class may be of ``__main__``)
 
         return cloudpickle.dumps(self._metadata)  # type: ignore[no-any-return]

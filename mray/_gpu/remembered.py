@@ -4,9 +4,8 @@
     every further one:             (lease, use, number) ─────────────────▶ another tensor over that view, once the number is reached
 
 Tensors of one *kind* differ only in their contents: they share shape, dtype, strides and device. A remembered lease keeps its block when
-the reader has released it. The writer takes the one released first, and reads only the words of its reader; nothing is swept, claimed or
-pickled. While all are in use, or their reader's device is late, the next message carries all facts again, and one more lease is
-remembered, up to the number of blocks that an edge caches (`mray._device.exports`).
+the reader has released it. While all are in use, or their reader's device is late, the next message carries all facts again, and one
+more lease is remembered, up to the number of blocks that an edge caches.
 
 For edges with one reader, which need not pass through host memory.
 """
@@ -42,7 +41,6 @@ class LentMessage:
     lease: RememberedLease | None = None
 
     def returned(self, notes: list[Note]) -> bool:
-        """See `Lent`."""
         if self.lease is not None and (self.lease.is_remembered or self.lease.is_shared()):
             return True
         points = []
@@ -54,8 +52,6 @@ class LentMessage:
 
 
 class RememberedLease:
-    """One lease that both ends remember."""
-
     __slots__ = (
         *("_aliases", "_view_of", "address", "device", "ended", "index", "is_remembered", "kind", "lent", "mark", "number", "point"),
         *("size", "stream", "theirs", "timeline", "use"),
@@ -66,7 +62,6 @@ class RememberedLease:
         self.kind = kind
         self.lent = lent
         self.is_remembered = True
-        #: The lease's number, and its use.
         self.number, self.use = info[:2]
         self.device: Device = message.device
         self.stream = message.stream
@@ -75,11 +70,11 @@ class RememberedLease:
         self.size = info[11]
         #: The layout: dtype, shape, strides.
         self._view_of = info[12:15]
-        #: The tensors over its memory in this process, once there has been one.
+        #: The tensors over its memory in this process, after the first.
         self._aliases: Aliases | None = None
         #: The index of the reader's first word of it.
         self.ended = ended
-        #: The word that identifies the reader's note (0: none); the note's content: the point, whose number changes, and where that is.
+        #: The word that identifies the reader's note (0: none); the note's content: the point, its number, and where that is.
         self.mark = 0
         self.point: PeerPoint
         self.theirs: memoryview
@@ -92,7 +87,7 @@ class RememberedLease:
         return None if self._aliases is None else self._aliases.another()
 
     def is_shared(self, besides: int = 0) -> bool:
-        """Whether such tensors, apart from `dying` ones, or views of them are left."""
+        """Whether such tensors other than `dying`, or views of them, are left."""
         return self._aliases is not None and self._aliases.are_left(besides)
 
 
@@ -107,13 +102,13 @@ class RememberedLeases:
         #: By kind, without those that are taken; the most recently used is the last.
         self._of: dict[Hashable, deque[RememberedLease]] = {}
         self._all: list[RememberedLease] = []
-        #: The number of tensors sent in place.
         self.handed = 0
 
     def again(self, tensor: Any, sent: list[int], handed: RememberedLease | None = None) -> bytes | None:
-        """Copy a tensor to where a reader expects it, unless it is there already (`handed`). Returns the message.
+        """Copy a tensor to where a reader expects it, unless it is there already (`handed`), and add the lease to those of the message
+        being written.
 
-        None: the message must carry all facts. The lease is added to those of the message that is being written.
+        Returns the message; None: it must carry all facts.
         """
         if handed is not None:
             self.handed += 1
@@ -133,7 +128,6 @@ class RememberedLeases:
         return self._send(found, sent)
 
     def _send(self, found: RememberedLease, sent: list[int]) -> bytes:
-        """Lend it once more, with the contents that its block has by then."""
         number = found.number
         sent.append(number)
         found.use = use = self._lender.lend_again(number, found.lent)
@@ -144,7 +138,7 @@ class RememberedLeases:
         return AGAIN.pack(number, use, point)
 
     def _free(self, leases: deque[RememberedLease], stream: int) -> RememberedLease | None:
-        """The one to use next; None: one more is to be remembered, or the reader still uses all."""
+        """The next one to use; None: one more is to be remembered, or the reader still uses all."""
         words = self._lender.words
         late = None
         waiting = 0
@@ -195,7 +189,6 @@ class RememberedLeases:
         return look[0] if len(self._all) < MOST_SPARE else None
 
     def add(self, kind: Hashable, info: ExportedTensor) -> None:
-        """Remember the lease of a message with one tensor."""
         _use, lent = self._lender.out[info[0]]
         assert isinstance(lent, LentMessage)
         lent.lease = lease = RememberedLease(kind, lent, info, self._lender.first_word(info[0]))
@@ -215,12 +208,11 @@ class RememberedLeases:
         return found
 
     def give_back(self, lease: RememberedLease) -> None:
-        """It was taken, and is for later messages."""
         if lease.is_remembered:
             self._of[lease.kind].appendleft(lease)
 
     def forget(self) -> bool:
-        """Remember nothing: leases end when their readers have released them. Returns whether any was remembered."""
+        """End leases when their readers have released them. Returns whether any was remembered."""
         if not self._all:
             return False
         for lease in self._all:

@@ -4,21 +4,18 @@
     SENT[b] + 1, LAST[b] = its number, then the library's call     b: RECEIVED[a] + 1, LAST[a] = its number, then the library's call
     DONE = the number of its last piece of work that is done
 
-The library moves the tensors; the boards have only words. A piece of work is *matched* once all participants have queued theirs; what is
-not matched when a member leaves never will be. So a leaving member does
+A piece of work is *matched* once all participants have queued theirs; what is not matched when a member leaves never will be. So a
+leaving member does
 
     L1 LEFT = DESTROYED            no other expects more of it
     L2 waits while all its work is matched but not done, and while work of others with it is not done
     L3 LEFT = LOST if work is left, since others may wait for it; the library aborts
 
 and a member whose work waits for one that has left without queuing the other half, or has died, aborts as well, with LEFT = BROKEN.
-`blocker` names them. No doorbell rings for that; a member with work on its streams polls (`mray._gpu.nccl_member`). The runtime reports
-a death immediately.
+`blocker` names them. No doorbell rings for that; a member with work on its streams polls.
 
-A member that is refused a call queues nothing and counts it, as in all groups; a member that has queued the other half aborts, as for
-one that left, unless the refused one calls again within `GRACE`.
-
-Joining, and what members exchange before the library knows them, go as in all groups over shared memory.
+A member that is refused a call queues nothing; a member that has queued the other half aborts, as for one that left, unless the
+refused one calls again within `GRACE`.
 """
 
 from __future__ import annotations
@@ -34,9 +31,9 @@ from mray._inside.transports import GroupHost, GroupMember, MemberOfGroup
 from mray._inside.transports import board as at
 from mray.exceptions import RayChannelError
 
-#: Bytes that a member exchanges with the others at most.
+#: Bytes that a member exchanges at most.
 _MOST = 4096
-#: Seconds that a member which finds another one aborted waits for the notification of the death that caused it.
+#: Seconds from finding a member aborted to the notification of the death that caused it.
 ABORT_GRACE = 1.0
 
 
@@ -50,20 +47,18 @@ class StreamGroup(MemberOfGroup):
         self._base = self._board.queued
         #: When another one was first seen aborted.
         self._broken_at: float | None = None
-        #: When another one was first seen refused its half of what this one has queued.
+        #: When another one was first seen refused its half.
         self._refused_at: float | None = None
         #: The refusal for which this member aborts, as a clause.
         self._refusal = ""
-        #: Pieces of work that this member has queued.
         self.queued = 0
 
     def label(self, rank: int) -> str:
-        """A member in messages."""
         return str(self._members[rank])
 
     # ------------------------------------------------------------------------------------ before the library
     def tell_all(self, info: Any) -> list[Any]:
-        """Exchange small values: returns those of every member, by rank. A collective."""
+        """Exchange small values: returns every member's, by rank. A collective."""
         import numpy  # noqa: PLC0415
 
         message = pickle.dumps(info)
@@ -75,10 +70,10 @@ class StreamGroup(MemberOfGroup):
         return [pickle.loads(each.tobytes()) for each in told]
 
     def make_beside(self, make: Callable[[], Any], thread_name: str, drop: Callable[[Any], None]) -> Any:
-        """The library's part of the group, which `make` returns once all members have called it.
+        """The library's part of the group, by `make`, which returns once all members have called it.
 
-        In a separate thread, since nothing else ends that wait when a member dies. `drop` gets a part that arrives after that. Raises
-        RayChannelError when there is none.
+        Runs `make` in a separate thread, since nothing ends its wait when a member dies. `drop` gets a part that arrives after that.
+        Raises RayChannelError when there is none.
         """
         made: list[Any] = []
 
@@ -111,17 +106,14 @@ class StreamGroup(MemberOfGroup):
 
     @property
     def has_failed(self) -> bool:
-        """Whether it cannot go on: a member died, or work was given up."""
         return self._failure is not None
 
     def fail(self, why: str, cause: BaseException | None = None) -> None:
-        """End the group."""
         if self._failure is None:
             self._failure = self._broken(why, cause) if cause is not None else self._ended_by(why)
             self.host.wake()
 
     def give_up(self) -> None:
-        """Publish that work of this member will not be done."""
         if not self._closed and self._board.words[at.LEFT] in (at.HERE, at.DESTROYED):
             # Others are notified of a death by the runtime.
             self._board.tell_reason(self._refusal)
@@ -129,7 +121,7 @@ class StreamGroup(MemberOfGroup):
 
     # ------------------------------------------------------------------------------------ work
     def note(self, sent: int = -1, received: int = -1) -> int:
-        """A message to or from a rank is about to be queued, or else a collective. Returns the number of that piece of work.
+        """Number the piece of work about to be queued: a message to or from a rank, or else a collective.
 
         Raises RayChannelError when a participant has left without queuing its half.
         """
@@ -155,7 +147,6 @@ class StreamGroup(MemberOfGroup):
         return number
 
     def note_done(self, number: int) -> None:
-        """All pieces of work up to this one are done."""
         self._board.words[self._base + at.DONE] = number
 
     def _has_half(self, rank: int, sent: int, received: int) -> bool:
@@ -232,13 +223,12 @@ class StreamGroup(MemberOfGroup):
 
     # ------------------------------------------------------------------------------------ leaving
     def begin_to_leave(self) -> None:
-        """L1. Idempotent."""
         if not self._closed and self._board.words[at.LEFT] == at.HERE:
             # SYNC POINT queued: write what was queued, fence, LEFT | read LEFT, fence, read what was queued.
             self._leave(at.DESTROYED)
 
     def may_be_done(self) -> bool:
-        """L2: whether all that this member has queued is matched, so that it ends by itself."""
+        """L2: whether all that this member has queued is matched."""
         return self._failure is None and all(
             theirs[at.LEFT] in (at.HERE, at.DESTROYED) and self._has_matched(rank, self.rank) for rank, theirs, _doorbell in self._peers
         )

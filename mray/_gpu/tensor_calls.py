@@ -1,6 +1,6 @@
 """Calls whose tensors stay with the actor, and calls with such tensors as arguments: the caller's checks and records.
 
-In the calling process. `mray._gpu.tensor_transport` carries the tensors.
+In the calling process.
 """
 
 from __future__ import annotations

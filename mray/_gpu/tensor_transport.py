@@ -13,19 +13,18 @@ In every client; as holder and as receiver::
 A payload of form TENSORS is ``(holder's process, its actor, class and pid, transport, metadata of a program's own transport, form,
 payload of the rest)``. In the holder itself the tensors are found by reference, and nothing is copied.
 
-A loan is an object that the holder owns and the receiver borrows (`mray._runtime.objects.borrowing`), so the exit of either process ends
-it. CPU tensors lie in a segment that the receiver maps copy-on-write; receivers that fetch while the segment is lent share it, unless
-the tensors have been written to meanwhile. Device tensors: see `mray._gpu.device_loans`.
+The receiver borrows a loan as an object of the holder, so the exit of either process ends it. CPU tensors lie in a segment that
+receivers map copy-on-write and share, unless the tensors have been written to meanwhile.
 
-A tensor is not copied before a receiver fetches it: code that writes to it before its refs are dead changes the tensors of later
-receivers (`wait_tensor_freed` waits for that). The holder answers in its reading thread, also while its main thread is busy.
+A tensor is not copied before a receiver fetches it, so writes to it change the tensors of later receivers. The holder answers in its
+reading thread.
 
-A stream that waits for the kernels of a dead holder continues, over undefined contents. So a call with the tensors as arguments checks,
-when its value is pickled, whether they ever arrived (`TensorStore.why_lost`), and answers with the holder's death if not. Tensors that
-were got, and those that outlive the call, are not checked later.
+A stream that waits for the kernels of a dead holder continues, over undefined contents. So a call with the tensors as arguments
+checks, when its value is pickled, whether they ever arrived (`TensorStore.why_lost`). Tensors that were got, and those that outlive
+the call, are not checked.
 
-Rejected: sending tensors ahead when the ref is passed on, as Ray does. The owner would have to introduce two processes, and each would
-wait for a dead one; here only the receiver waits, and the kernel notifies it.
+Rejected: sending tensors ahead when the ref is passed on, as Ray does.  Each of the two processes would wait for a dead one; here only
+the receiver does, and the kernel notifies it.
 """
 
 from __future__ import annotations
@@ -77,13 +76,13 @@ from mray.exceptions import GetTimeoutError, OwnerDiedError
 if TYPE_CHECKING:
     from mray._common.invocations import ArgumentValue
 
-#: Objects that are fetched for calls that have not begun.
+#: Fetches for calls that have not begun.
 MOST_AHEAD = 8
 #: Seconds in which other processes are notified of an exit.
 _GRACE = 1.0
-#: The transport whose tensors must not pass through the host.
+#: Tensors with it must not pass through the host.
 _ON_DEVICE_ONLY = "CUDA_IPC"
-#: A form beside those of messages: a value in a segment that is mapped already.
+#: A form: a value in a segment that is mapped already.
 _MAPPED = -1
 
 
@@ -94,16 +93,14 @@ class Held:
 
     def __init__(self, tensors: list[Any], transport: TensorTransport, prepared: Prepared | None) -> None:
         self.tensors = tensors
-        #: The tensors as a program's own transport has prepared them.
         self.prepared = prepared
-        #: The devices' streams that they were created on.
+        #: By device, the stream that they were created on.
         self.streams = streams_of(tensors) if transport.on_device else {}
-        #: Whether they must not pass through the host.
         self.on_device_only = transport.name == _ON_DEVICE_ONLY
         #: Copies in progress.
         self.busy = 0
         self.dropped = False
-        #: The copy that is lent to receivers, its lease, and the tensors' versions when it was made.
+        #: Lent to receivers; its lease; the tensors' versions when it was made.
         self.copy: tuple[weakref.ref[Entry], bytes, tuple[int, ...]] | None = None
 
 
@@ -115,13 +112,12 @@ class TensorFetch:
     def __init__(self, object_id: bytes, payload: tuple[Any, ...], for_get: bool, discard: Callable[[Answer], None]) -> None:
         self._discard = discard
         self.object_id = object_id
-        #: Whether a program's own transport brings them, and whether for `get`.
         self.is_own = type(payload[4]) is tuple
         self.for_get = for_get
         self.payload = payload
         self.answer: Answer | None = None
         self.tensors: list[Any] | None = None
-        #: The points that streams of this process wait for before they use the tensors.
+        #: The points that streams here wait for before they use the tensors.
         self.awaited: list[Awaited] = []
 
     def __del__(self) -> None:
@@ -146,12 +142,12 @@ class TensorStore(Part):
         self._held: dict[bytes, Held] = {}
         #: Ids of objects that other processes own.
         self._kept: Ledger[bytes] = Ledger()
-        #: The number of objects that have a tensor, by its `id`; all of them are alive.
+        #: By a tensor's `id`: the number of objects that have it; all are alive.
         self._objects: dict[int, int] = {}
         self._loans = DeviceLoans(client.reactor)
         #: Whether every export of device memory has succeeded.
         self._exports = True
-        #: Fetches for queued calls, by object id, the longest waiting first.
+        #: By object id, the longest waiting first.
         self._ahead: dict[bytes, TensorFetch] = {}
         client.from_peers.on(
             {
@@ -167,7 +163,7 @@ class TensorStore(Part):
     def freeze(
         self, value: Any, encoded: Encoded, object_id: bytes, owner: str, caller: Connection | None, actor: tuple[bytes, str]
     ) -> tuple[int, Any, list[Any] | None]:
-        """As `Owner.freeze`, but the tensors stay here. The caller's exit frees them; `actor`: id and class, or b"".
+        """Freeze a value whose tensors stay here; the caller's exit frees them. `actor`: id and class, or b"".
 
         Raises ValueError when the transport does not carry tensors of their device.
         """
@@ -215,7 +211,6 @@ class TensorStore(Part):
         return ObjectRef(object_id, entry)
 
     def wait_tensor_freed(self, tensor: Any, timeout: float | None) -> None:
-        """See `mray.experimental.wait_tensor_freed`."""
         objects = self._objects
         key = id(tensor)
         self._client.reactor.run_deferred()
@@ -256,7 +251,7 @@ class TensorStore(Part):
                 self._forget_if_done(held)
 
     def _lend_on_device(self, held: Held, connection: Connection, number: int) -> bool:
-        """Answer with a loan of device memory. Returns False if there is none to lend, and the tensors may pass through the host."""
+        """Answer with a loan of device memory. Returns False if there is none and the tensors may pass through the host."""
         if not self._exports and not held.on_device_only:
             return False
         try:
@@ -269,7 +264,7 @@ class TensorStore(Part):
                 ) from error
             self._exports = False
             logger.warning("Tensors go through host memory from pid %d, which cannot export memory of its GPU: %s", os.getpid(), error)
-        except DeviceOutOfMemoryError:  # the host may have room for them this time
+        except DeviceOutOfMemoryError:  # the host may have room
             if held.on_device_only:
                 raise
         return False
@@ -314,17 +309,15 @@ class TensorStore(Part):
             self.drop(object_id)
 
     def connection_ended(self, connection: Connection, error: Exception | None, unread: bool) -> None:
-        """Close the memory of the holder at the other end."""
         self._loans.hung_up(connection)
 
     def process_ended(self, end: Ended) -> None:
-        """Drop the tensors that were held for a process that has died."""
+        """Drop the tensors held for a dead process."""
         for object_id in self._kept.ended(end.process):
             self.drop(object_id)
         self._loans.ended(end.process)
 
     def close(self) -> None:
-        """Drop all tensors: the session is over."""
         self._loans.close()
 
     def drop(self, object_id: bytes) -> None:
@@ -346,7 +339,7 @@ class TensorStore(Part):
         held.tensors = []
         if held.prepared is not None:
             self._client.reactor.defer(held.prepared.end)  # the program's code: without the lock
-        self._client.reactor.wake()  # another thread may wait for it
+        self._client.reactor.wake()  # wake its waiters
 
     # ------------------------------------------------------------------------------------ as owner
     check_enabled = staticmethod(check_enabled)
@@ -364,7 +357,6 @@ class TensorStore(Part):
         return encoded_name(entry.payload[4]) if entry.form == m.TENSORS else entry.transport if entry.form is None else None
 
     def set_target(self, ref: ObjectRef, place: Callable[[list[Any]], list[Any]], device: str | None) -> None:
-        """See `mray._api.backend.Backend.set_tensor_target`."""
         entry = ref._entry
         name = self.transport_of(ref)
         if name is None:
@@ -407,8 +399,6 @@ class TensorStore(Part):
         return fetch
 
     def _discard(self, answer: Answer) -> None:
-        """Drop the answer to a fetch that is no longer needed; called by finalizers."""
-
         def discard() -> None:
             with self._client.lock:
                 if not answer.ready():
@@ -419,7 +409,7 @@ class TensorStore(Part):
         self._client.reactor.defer(discard)
 
     def look_ahead(self, arguments: Sequence[ArgumentValue]) -> None:
-        """Fetch the tensors of these arguments early: a call with them is going to run."""
+        """Fetch the tensors of these arguments early."""
         for value in arguments:
             if value.form == m.TENSORS and value.object_id not in self._ahead and type(value.payload[4]) is str:
                 while len(self._ahead) >= MOST_AHEAD:
@@ -427,13 +417,13 @@ class TensorStore(Part):
                 self._ahead[value.object_id] = self.begin(value.object_id, value.payload)
 
     def look_back(self, arguments: Sequence[ArgumentValue] | None) -> None:
-        """Drop the fetches for these arguments: the call with them is not going to run."""
+        """Drop the fetches of a call that will not run."""
         for value in arguments or ():
             if value.form == m.TENSORS:
                 self._ahead.pop(value.object_id, None)
 
     def tensors_of(self, fetch: TensorFetch, timeout: float | None = None) -> list[Any]:
-        """Wait for the tensors, `timeout` seconds at most (GetTimeoutError). Raises the holder's error, or that of its death."""
+        """Wait for the tensors (GetTimeoutError). Raises the holder's error, or that of its death."""
         if fetch.tensors is None:
             fetch.tensors = self._receive(fetch, timeout)
         return fetch.tensors
@@ -479,7 +469,7 @@ class TensorStore(Part):
             found, fetch.awaited = self._loans.bring(connection, info, numbers)
             return found
         except (UnreachableError, NotOpenedError) as error:
-            # Memory of a dead process may be freed before its connection is closed.
+            # Memory of a dead process may be freed before its connection closes.
             if isinstance(error, NotOpenedError) and self._client.reactor.wait_until(lambda: connection.closed, _GRACE):
                 raise self._who_died(fetch) from None
             _process, _actor, name, pid, transport = fetch.payload[:5]
@@ -505,13 +495,12 @@ class TensorStore(Part):
         # Afterwards the lease ends with the entry, also if no thread waits for it any more.
         entry = self._borrowing.borrowed(connection, lease, form, payload) if lease else None
         if form == m.SEGMENT and payload[1] > 0 and entry is not None:
-            # The name is removed when the lender dies, and the waiting thread may be busy for long. `read` explains a missing one.
+            # The name is removed when the lender dies; `read` explains a missing one.
             with contextlib.suppress(FileNotFoundError):
                 form, payload = _MAPPED, mapped(payload, entry)
         client.requests.settle(number, (form, payload, entry), None)
 
     def _who_died(self, fetch: TensorFetch) -> BaseException:
-        """The error of tensors whose holder has exited."""
         client = self._client
         process, actor_id, class_name, pid = fetch.payload[:4]
         if process == client.process:
@@ -522,7 +511,7 @@ class TensorStore(Part):
 
     @staticmethod
     def awaited(arguments: Sequence[ArgumentValue]) -> list[TensorFetch]:
-        """The fetches of a call's arguments that `why_lost` must check; they do not keep the tensors."""
+        """The fetches that `why_lost` must check; they do not keep the tensors."""
         found = [value.payload for value in arguments if value.form == m.TENSORS and value.payload.awaited]
         for fetch in found:
             fetch.tensors = []
@@ -543,7 +532,7 @@ class TensorStore(Part):
 
     # ------------------------------------------------------------------------------------ values
     def begin_arguments(self, arguments: Sequence[ArgumentValue]) -> list[ArgumentValue]:
-        """The arguments of a call, with a `TensorFetch` as payload where tensors are elsewhere; each object is fetched once."""
+        """The arguments of a call, with a `TensorFetch` as payload where tensors are elsewhere, once per object."""
         begun: dict[bytes, TensorFetch] = {}
         ready: list[ArgumentValue] = []
         for value in arguments:
@@ -558,7 +547,6 @@ class TensorStore(Part):
         return ready
 
     def argument(self, fetch: TensorFetch, owner: str) -> Any:
-        """The value of an argument."""
         client = self._client
         tensors = self.tensors_of(fetch)
         entry = None
@@ -610,7 +598,6 @@ class TensorStore(Part):
 
     @staticmethod
     def _together(fetch: TensorFetch, tensors: list[Any], entry: Entry | None) -> Any:
-        """Combine the tensors and the rest into the value."""
         form, rest = fetch.payload[6:8]
         with _bringing(tensors):
             if form != m.SEGMENT:
@@ -624,7 +611,7 @@ class TensorStore(Part):
 
 @contextlib.contextmanager
 def _bringing(tensors: list[Any]) -> Iterator[None]:
-    """Context manager: this thread unpickles placeholders of tensors as the tensors of the list."""
+    """Context manager: unpickle placeholders of tensors as the tensors of the list, in this thread."""
     outer = carriers.bring
     carriers.bring = tensors.__getitem__
     try:

@@ -4,8 +4,8 @@
     offer: timelines and a little memory, exported --> try_offer: opens both and closes them; a failure is an `Obstacle`
     withdraw  <--------------------------------------- (by the process that has asked both)
 
-CUDA's IPC calls fail where the processes are in containers that share too little, on WSL, on some parts of GPUs (MIG), and where the
-compute mode of a GPU allows one process. Only the calls themselves show it. Both sides create a context for them.
+CUDA's IPC calls fail in containers that share too little, on WSL, on some MIG parts, and where the compute mode allows one process;
+only the calls show it. Both sides create a context.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from mray._device.timelines import Where, mark
 
 
 class Offer(NamedTuple):
-    """Memory and a timeline to be opened. Plain data."""
+    """Memory and a timeline to be opened."""
 
     #: A point, and the handle of memory; None and empty if they could not be created.
     point: Where | None = None
     memory: bytes = b""
-    #: The error, where one of them is empty. Memory may be missing without a reason: the device is full.
+    #: The error where one is empty. Memory is missing without a reason when the device is full.
     reason: str = ""
 
 
-#: The memory of offers that are not withdrawn: their asker, the device, the address.
+#: By offer: asker, device, address.
 _offered: list[tuple[str, Device, int]] = []
 
 
@@ -51,7 +51,7 @@ def offer(device: Device, asker: str) -> Offer:
 
 
 def withdraw(asker: str) -> None:
-    """Free what is on offer for this asker, which no process has open any more. Idempotent."""
+    """Free what is on offer for this asker. No process may have it open. Idempotent."""
     for each in [each for each in _offered if each[0] == asker]:
         _offered.remove(each)
         _asker, device, address = each
@@ -59,7 +59,7 @@ def withdraw(asker: str) -> None:
 
 
 def try_offer(device: Device, offered: Offer, *, with_memory: bool) -> Obstacle | None:
-    """Open another process's offer on a device of this one, and close it again. Returns the obstacle, or None."""
+    """Open another process's offer and close it again. Returns the obstacle, or None."""
     if offered.point is None:
         return Obstacle(offered.reason, of_timelines=True)
     reason = device.why_unordered()
