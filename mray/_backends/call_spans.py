@@ -32,11 +32,11 @@ class CallSpans:
         self._buffer = Buffer()
         #: (object, name, its own attribute of that name or None) of each wrapped function.
         self._covered: list[tuple[Any, str, Any]] = []
-        #: When the arguments of the running call were unpacked; 0: no recorded call is running.
+        #: When the running call's arguments were unpacked; 0: no recorded call is running.
         self._ready = 0
 
     def look_on(self, who: str, on: bool) -> dict[str, Any] | None:
-        """Turn spans on or off for the profile `who`; turning them off returns those recorded."""
+        """Turn spans on or off for the profile `who`; off returns those recorded."""
         with self._lock:
             if on:
                 if not span_buffers.get().wanted:

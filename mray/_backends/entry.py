@@ -1,7 +1,7 @@
 """Where the processes of a session begin: node, zygote, workers with their own interpreter, package builders.
 
-The driver starts one fresh interpreter, which immediately forks the zygote, so that both import concurrently, and then is the node. The
-node must not import the graphs, so the zygote loads the main function of workers, which wires them with the runtime, by name.
+The driver starts one fresh interpreter, which immediately forks the zygote, so that both import concurrently, and then is the node.
+The node must not import the graphs, so the zygote loads the workers' main function by name.
 
 ::
 
@@ -29,20 +29,18 @@ from mray._runtime.processes.launch import LIFELINE_VARIABLE, RECIPE_VARIABLE, W
 if TYPE_CHECKING:
     from mray._runtime.processes.zygote import WorkerMain
 
-#: Module with the function ``worker_main(start)``.
+#: Module with ``worker_main(start)``.
 WORKER_MODULE = "mray._backends.worker_main"
-#: Further modules that every worker needs eventually: imported once, before the first fork.
+#: Every worker needs them eventually: imported once, before the first fork.
 WORKER_NEEDS = ("cloudpickle",)
-#: Imported as well for workers that take part in graphs. See `mray._backends.lazy_graphs`.
+#: Imported for workers that take part in graphs.
 GRAPHS_NEED = "mray._backends.graph_host"
 
-# Descriptors that these processes are started with.
 NODE_LISTENER, NODE_LOCK = 3, 4
 WORKER_LIFELINE, WORKER_NODE = 3, 4
 
 
 def main(role: str, session_dir: str, process: str, options: dict[str, Any]) -> None:
-    """Run one process of a session to its end; does not return."""
     sys.argv = [""]
     code = 1
     try:
@@ -62,7 +60,7 @@ def main(role: str, session_dir: str, process: str, options: dict[str, Any]) -> 
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 stream.flush()
-        # No finalization: the kernel releases everything faster, and user hooks have run already.
+        # No finalization: user hooks have run already.
         os._exit(code)
 
 
@@ -81,7 +79,7 @@ def _be_deaf() -> None:
 
 
 def _import_face() -> None:
-    """Import the package itself, which this process began without. See Note [face] in `mray._runtime.processes.launch`."""
+    """See Note [face] in `mray._runtime.processes.launch`."""
     if hasattr(sys.modules["mray"], "__version__"):
         return  # a template has done it
     del sys.modules["mray"]
@@ -116,7 +114,7 @@ def _run_template(options: dict[str, Any]) -> int:
 
 def _run_node(session_dir: str, options: dict[str, Any]) -> int:
     os.setsid()
-    # The last is a pidfd of the driver, if there is one; the zygote closes it.
+    # The zygote closes the last, a pidfd.
     _settle((NODE_LISTENER, NODE_LOCK, *((options["driver_pidfd"],) if "driver_pidfd" in options else ())))
     with explaining("The node could not start."):
         channel = new_channel()

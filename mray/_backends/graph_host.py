@@ -1,7 +1,4 @@
-"""The host of compiled graphs in a process of the native engine: the `GraphHost` of `mray._graph.host`.
-
-In a driver or a worker that compiles graphs, and in every actor that takes part in one.
-"""
+"""The host of compiled graphs in a process of the native engine: the `GraphHost` of `mray._graph.host`."""
 
 from __future__ import annotations
 
@@ -68,7 +65,6 @@ class Host:
 
         self.loop_watchers: weakref.WeakKeyDictionary[Any, LoopWatcher] = weakref.WeakKeyDictionary()
         self._calls = CallSpans(worker)
-        #: Queues requests for the worker's main thread.
         self._enqueue = None if worker is None else worker.main_thread.enqueuing(m.GRAPH)
         client.from_peers.replace(m.GRAPH, self._on_request)
         client.sections[GRAPHS] = lambda: graphs_of(self.graphs)
@@ -124,15 +120,15 @@ class Host:
             return None
         except (OSError, OwnerDiedError) as lost:
             if isinstance(lost, OSError) and is_exhausted(lost):
-                return None  # no descriptor is left, there or here, to ask with
+                return None  # no descriptor is left to ask with
         return self._death(client.await_end(process) or Ended(process, Cause(m.CAUSE_CRASH)), actor)
 
     def request(self, process: str, verb: str, payload: bytes) -> Answer:
         client = self._client
         if process == self.process:
-            # An actor that compiles a graph over itself: its main thread is here.
+            # An actor that compiles a graph over itself.
             assert self._worker is not None and self.service is not None
-            answer = Answer(client.node)  # of no process: it is answered immediately
+            answer = Answer(client.node)  # answered immediately
             try:
                 if verb == REPORT:
                     answer.set(self._state(payload))
@@ -145,11 +141,11 @@ class Host:
             except Exception as error:
                 answer.set(None, error)
             return answer
-        with client.lock:  # until it is sent, so that an immediate answer, such as a refusal, finds it
+        with client.lock:  # until it is sent, so that an immediate answer finds it
             return client.request(client.peer(process), m.GRAPH, verb, payload)
 
     def _on_request(self, connection: Connection, number: int, verb: str, payload: bytes) -> None:
-        """Answer a peer's request, or queue it for the main thread. Reading thread; client's lock held."""
+        """Reading thread; client's lock held."""
 
         def reply(well: bool, answer: bytes) -> None:
             connection.send((m.GRAPHED, number, well, answer))
@@ -161,7 +157,7 @@ class Host:
                 reply(False, pickle_error(error))
 
         if verb in (COPY, ENDED):
-            # Deferred: it takes the graph's lock, which must not be waited for while holding the client's.
+            # Deferred: it takes the graph's lock, which must not be awaited under the client's.
             noted = partial(note_copier, self, payload.decode(), connection.process) if verb == COPY else partial(end_copy, self, payload)
             self.reactor.defer(lambda: answer(noted))
         elif verb == REPORT:
@@ -180,7 +176,7 @@ class Host:
                 self._enqueue(connection, number, verb, payload)
 
     def in_a_thread(self, callback: Callable[[], None]) -> None:
-        """Call in a new thread, which may wait for other processes. In an actor."""
+        """Call in a new thread, which may wait for other processes."""
         assert self._worker is not None
         self._worker.process.start_thread(callback, "mray-graph")
 
@@ -199,7 +195,6 @@ class Host:
             return client.ends.then(process, lambda end: self.reactor.defer(partial(callback, self._death(end, actor))))
 
     def _death(self, end: Ended, actor: str) -> Exception:
-        """The error to raise for a process that has exited, or an invalid conversation with it."""
         error: BaseException | None
         if end.cause is None:
             error = end.error
@@ -217,7 +212,7 @@ class Host:
         self.service.owner_gone(end.process)
 
     def look_at_calls(self, who: str, on: bool) -> dict[str, Any] | None:
-        # In one process all members share their verbs: calls have no spans there.
+        # In one process members share their verbs: calls have no spans.
         return None if self._client.info.get("one_process") else self._calls.look_on(who, on)
 
     def kill_actors(self, actors: Sequence[str]) -> None:
@@ -246,19 +241,19 @@ class Host:
             watcher.close()
 
     def disown(self) -> None:
-        """In a forked child, whose client has left the session."""
+        """Called in a forked child."""
         error = self._client.fatal
         assert isinstance(error, Exception)
         for graph in list(self.graphs):
             graph.disown(error)
 
     def settle(self) -> None:
-        """Free shared memory, which no process maps any more: all of the session have exited."""
+        """Free shared memory, which no process maps any more."""
         sweep_closed()
         self.settle_gpus(SETTLING)
 
 
-#: The host of this process, and those of ended sessions that are still referenced.
+#: This process's, and those of ended sessions that are still referenced.
 _hosts: weakref.WeakSet[Host] = weakref.WeakSet()
 
 

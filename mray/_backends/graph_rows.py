@@ -1,7 +1,7 @@
 """Compiled graphs as rows of builtin values, for observers (see `mray._observe.process_snapshot`).
 
-In the reading thread of a process, with its client's lock held. A graph's lock must not be waited for, so counters are read without it,
-and a graph that is being torn down may lack some. An actor's position is read from its stack.
+In the reading thread, with the client's lock held. A graph's lock must not be waited for, so counters are read without it, and a
+graph that is being torn down may lack some.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ if TYPE_CHECKING:
     from mray._graph.graph_messages import ProgramState
     from mray._graph.plan import Route
 
-#: The sections.
 GRAPHS = "graphs"
 PROGRAMS = "programs"
 PICTURES = "pictures"
 
 
 def graphs_of(graphs: Iterable[CompiledGraph]) -> list[dict[str, Any]]:
-    """The graphs that a process has compiled and not torn down."""
+    """Graphs that the process has compiled and not torn down."""
     awaited = CompiledGraph.awaited()
     return [_graph(graph, id(graph) in awaited) for graph in list(graphs)]
 
@@ -59,7 +58,7 @@ def _graph(graph: CompiledGraph, awaited: bool) -> dict[str, Any]:
 
 
 def pictures_of(graphs: Iterable[CompiledGraph]) -> dict[str, str]:
-    """The picture of each, by the graph's id, as SVG that does not need the program ``dot``."""
+    """SVG of each, by the graph's id; the program ``dot`` is not needed."""
     seen = [graph.participants for graph in list(graphs)]
     return {each.plan.graph_id: plan_artist().plain_svg(each.plan, each.classes) for each in seen}
 
@@ -81,13 +80,13 @@ def _counters(writers: dict[int, ChannelWriter]) -> dict[int, dict[str, int]]:
     for index, writer in list(writers.items()):
         try:
             counters[index] = {name: int(value) for name, value in writer.statistics().items()}
-        except Exception:  # its memory has just been released
+        except Exception:  # its memory has been released
             continue
     return counters
 
 
 def programs_of(programs: Iterable[Program]) -> list[dict[str, Any]]:
-    """The graph programs that the actor of this process runs: the position of each, and the endpoints that it waits for."""
+    """The position of each program that the actor runs, and the endpoints that it waits for."""
     rows = []
     for program in programs:
         assignment = program.assignment
@@ -112,7 +111,7 @@ def programs_of(programs: Iterable[Program]) -> list[dict[str, Any]]:
 
 
 def _place(assignment: Assignment, found: ProgramState) -> tuple[str, str, list[str], list[int]]:
-    """(kind of operation, method, endpoints and channels that it waits for) of a program's position."""
+    """(kind of operation, method, endpoints and channels that it waits for)."""
     operations = assignment.operations
     operation = operations[min(found.place, len(operations) - 1)]
     steps = {step.index: step.method for step in assignment.steps}

@@ -1,10 +1,8 @@
 """`Graphs`: a process's access to its compiled graphs, whose host is created on demand.
 
-In a driver or a worker; entered by the reading thread (a driver's request) or by any thread that compiles a graph.
-
-Most sessions run no graph, and its modules are a quarter of what a worker imports. So the zygote imports them for all workers only if
-the driver's program has imported them before `init`, or if other drivers may join the session later
-(`mray._runtime.session.session.choose_options`). Otherwise a worker imports them at the first request for a graph.
+Most sessions run no graph, and its modules are a quarter of what a worker imports. So the zygote imports them only if the driver's
+program has, or other drivers may join later (`mray._runtime.session.session.choose_options`); otherwise a worker imports them at the
+first request for a graph.
 """
 
 from __future__ import annotations
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from mray._runtime.client.client import Client
     from mray._runtime.worker.worker import Worker
 
-#: The module that every process in a graph needs.
 GRAPH_MODULE = "mray._backends.graph_host"
 
 
@@ -39,7 +36,6 @@ class Graphs:
         self._client = client
         self._make_host = make_host
         self._worker = worker
-        #: The host, once created.
         self.made: Host | None = None
         client.from_peers.on({m.GRAPH: self._on_first_request})
         client.sections["trace"] = lambda: loaded(SESSION_TRACE).trace_of(client.role, worker)
@@ -47,7 +43,7 @@ class Graphs:
     def host(self) -> Host:
         """The host of this process's graphs; the first call creates it. Any thread."""
         if self.made is None:
-            with self._client.lock:  # a worker's two threads may be the first concurrently
+            with self._client.lock:  # two threads may be the first
                 if self.made is None:
                     self.made = self._make_host(self._client, self._worker)
                     if self._worker is not None:

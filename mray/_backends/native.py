@@ -1,6 +1,6 @@
 """The native engine: mray's own runtime behind the user's verbs, in a driver or in a worker.
 
-Connects the runtime (processes, calls, objects) and the graphs, which do not import each other.
+Connects the runtime and the graphs, which do not import each other.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ LARGEST_CODE = 95 * 1024 * 1024
 
 
 class _Plan(NamedTuple):
-    """Attributes that all calls of a function with the same options share."""
+    """What calls of a function with the same options share."""
 
     pool: Any
     #: Id, pickle and name of the function, and the guard that reports the end of its last user.
@@ -93,14 +93,13 @@ class _Creation:
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 
-#: The number of recent calls of a worker whose parent task listings show.
+#: Recent calls of a worker whose parent task listings show.
 MOST_MADE = 1000
-#: The plans of a function that has not been called yet.
 _NO_PLANS: dict[int, Any] = {}
 
 
 def of_part(part: Callable[[NativeBackend], Verb]) -> cached_property[Verb]:
-    """A verb that is a method of a part of the process, which the caller calls directly after the first use."""
+    """A verb that is a method of a part of the process; the caller calls that directly after the first use."""
     return cached_property(part)
 
 
@@ -134,7 +133,7 @@ class NativeBackend(PlacementCalls, Backend):
         self._worker = worker
         self._context: CallContext = worker.context if worker is not None else CallContext()
         self._base_env: dict[str, Any] = dict(client.info.get("runtime_env") or {})
-        #: The latest calls by this worker, each with its parent task, if any; None in a driver.
+        #: This worker's latest calls, each with its parent task, if any; None in a driver.
         self._made: deque[tuple[bytes, bytes | None]] | None = None
         if worker is not None:
             made = self._made = deque(maxlen=MOST_MADE)
@@ -179,7 +178,7 @@ class NativeBackend(PlacementCalls, Backend):
         return self._of_driver(session, self._printer is not None)
 
     def _end_after_graphs(self, end: Callable[[], object]) -> None:
-        """End the graphs of this process, then its session by `end`; completely, even if a signal handler raises."""
+        """End the graphs, then the session by `end`; completely, even if a signal handler raises."""
         with guarded(), ExitStack() as ending:
             if self._printer is not None:
                 ending.callback(self._printer.flush)
@@ -269,7 +268,7 @@ class NativeBackend(PlacementCalls, Backend):
         return returned
 
     def _plan(self, function: Any, options: dict[str, Any], environment: dict[str, Any]) -> _Plan:
-        """Pickle the function and find the pool of its resources and environment; once per function and options."""
+        """Pickle the function and find its pool; once per function and options."""
         code_id, pickled, guard = self._code(function, "function")
         resources = option_rules.task_resources(options)
         label = options["name"] or function.name.rpartition(".")[2]
@@ -311,7 +310,7 @@ class NativeBackend(PlacementCalls, Backend):
         return _Plan(pool, code, options["num_returns"], options["max_retries"], label, call_options or None)
 
     def _code(self, owner: Any, kind: str) -> tuple[bytes, bytes, Guard]:
-        """(id, pickle, guard that reports when this process no longer needs it) of a function or class, pickled at its first use."""
+        """(id, pickle, guard that reports when this process no longer needs it), pickled at its first use."""
         exports = self.exports(owner)
         code = exports.get("code")
         if code is None:
@@ -407,7 +406,7 @@ class NativeBackend(PlacementCalls, Backend):
             if taken is not None:
                 if detached:
                     discard_own(call)
-                # Another process was faster; if its actor has ended by now, create this one after all.
+                # Another process was faster; if its actor has ended by now, create this one.
                 return self._held_by_name(options["name"], namespace) or self.create_actor(actor_class, args, kwargs, options)
             if not detached:
                 with client.lock:
@@ -422,7 +421,7 @@ class NativeBackend(PlacementCalls, Backend):
         return make_handle(blueprint, actor_id, token, options)
 
     def send_creation(self, call: Call, spec: dict[str, Any], answer: int, actor_id: bytes) -> Any:
-        """Ask the node for the actor. With `answer`, returns the public spec of another actor that has the name, or None."""
+        """With `answer`, returns the public spec of another actor that has the name, or None."""
         client = self.client
         spec["arguments"] = (call.form, call.payload)
         spec["values"] = call.argument_values(client.borrowing.export)
@@ -435,7 +434,7 @@ class NativeBackend(PlacementCalls, Backend):
         return None
 
     def _ask_for_actor(self, caller: ActorCaller, spec: dict[str, Any]) -> None:
-        """Request the actor and subscribe to its states in one system call, so that the node reports each state."""
+        """Subscribe to the actor's states in the same system call, so that the node reports each."""
         node = self.client.node
         node.post((m.ACTOR_CREATE, 0, caller.actor_id, spec))
         caller.subscribe()
@@ -536,9 +535,9 @@ class NativeBackend(PlacementCalls, Backend):
         return self._handle_of(public, None)
 
     def _held_by_name(self, name: str, namespace: str) -> ActorHandle | None:
-        """A handle of the actor with this name that keeps it alive like any other; None if there is none, or it is ending.
+        """A handle of the actor with this name that keeps it alive; None if there is none, or it is ending.
 
-        The node is queried again after this process holds the actor: if it is found twice, it had not begun to end in between.
+        The node is queried again after this process holds the actor, which may have begun to end in between.
         """
         public = self._look_up(name, namespace)
         while public is not None:
@@ -631,7 +630,7 @@ class NativeBackend(PlacementCalls, Backend):
 def _new_call(
     client: Client, task_id: bytes, method: Any, num_returns: Any, options: dict[str, Any] | None, handle: ActorHandle | None = None
 ) -> tuple[Call, Any]:
-    """A call, and what its caller receives: a ref, None, a list of refs, or the result of `new_stream`."""
+    """A call, and what its caller receives: a ref, None, a list of refs, or `new_stream`'s result."""
     if num_returns == 1:
         entry = client.entry()
         call = entry.task = Call(task_id, method, 1, entry)

@@ -1,7 +1,6 @@
 """Placement groups and other placement options of tasks and actors, for the native engine.
 
-In every process that submits. Options are checked here, at the call; the node's scheduler (`mray._decide.scheduler.placement`) owns the
-groups.
+Options are checked here, at the call; the node's scheduler (`mray._decide.scheduler.placement`) owns the groups.
 """
 
 from __future__ import annotations
@@ -23,13 +22,11 @@ if TYPE_CHECKING:
     from mray._runtime.client.client import Client
 
 
-#: The group of a task or actor, whether its children follow it there, its bundles.
+#: A task's or actor's group, whether children follow it there, its bundles.
 Current = tuple[bytes, bool, list[dict[str, float]]]
 
 
 class PlacementCalls:
-    """The native backend's methods for placement groups."""
-
     client: Client
 
     def create_placement_group(
@@ -48,7 +45,7 @@ class PlacementCalls:
             "detached": detached,
             "impossible": impossible,
         }
-        # Waits for the answer: any process that receives the group then finds it at the node.
+        # Waits, so that any process that receives the group finds it at the node.
         impossible = client.ask(m.GROUP_CREATE, group_id, spec)
         if impossible is not None:
             client.unschedulable.report(impossible)
@@ -104,12 +101,12 @@ def _group_error(error: BaseException) -> BaseException:
 
 
 class Refused:
-    """Replaces the pool of tasks that can run nowhere: they fail when submitted."""
+    """Replaces the pool of tasks that can run nowhere."""
 
     awaits_arguments = False
 
     def __init__(self, client: Client, demand: dict[str, Any], text: str) -> None:
-        #: Read from a failed call's queue by listings.
+        #: For listings.
         self.client = client
         self.demand = demand
         self._text = text
@@ -120,12 +117,11 @@ class Refused:
 
 
 def labels_of(info: Mapping[str, Any]) -> dict[str, str]:
-    """The labels of the node."""
     return {NODE_ID_LABEL: str(info["node_id"]), **(info.get("labels") or {})}
 
 
 def refusal(client: Client, options: Mapping[str, Any], what: str, wanted: Mapping[str, float] | None) -> str | None:
-    """Why the node can never run `what`, a task or actor with these complete options, or ``None``; also reported on stderr.
+    """Why the node can never run `what` with these complete options, or ``None``; also reported on stderr.
 
     `wanted`: what it takes from the machine itself, ``None`` if a placement group has that.
     """
@@ -146,7 +142,7 @@ def refusal(client: Client, options: Mapping[str, Any], what: str, wanted: Mappi
 
 
 def is_fail_fast(options: Mapping[str, Any]) -> bool:
-    """Whether these complete options ask for an error, instead of a wait, when the node is full."""
+    """Whether these complete options ask for an error when the node is full."""
     strategy = options["scheduling_strategy"]
     return type(strategy).__name__ == "NodeAffinitySchedulingStrategy" and bool(strategy._fail_on_unavailable)
 
@@ -158,8 +154,7 @@ def place_of(
     resources: Mapping[str, float],
     placement: Mapping[str, float],
 ) -> tuple[tuple[bytes, int], Current] | None:
-    """The placement of a function or blueprint with complete options: (group, bundle index or -1) and the group that will be current there;
-    ``None`` for no group.
+    """(group, bundle index or -1) and the group that will be current there; ``None``: no group.
 
     ValueError for an unknown index and for demands that can never fit; launch hooks may raise as well.
     """

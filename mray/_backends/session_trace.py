@@ -2,9 +2,8 @@
 
     observer ──section "trace"──▶ driver, workers (their reading threads answer while their main threads compute)
 
-In the driver (`mray.timeline`), or in an observer (``mray timeline``). Every worker remembers its latest calls, with two clock readings
-and a tuple each. Parts of calls and operations of graphs exist only for times in which a graph was profiled
-(`mray._graph.watch.profile`). A worker that leaves in order sends the node its latest calls; those of a dead one are lost.
+In the driver (`mray.timeline`), or in an observer (``mray timeline``). Parts of calls and operations of graphs exist only for times
+in which a graph was profiled. A worker that leaves in order sends the node its latest calls; those of a dead one are lost.
 """
 
 from __future__ import annotations
@@ -23,19 +22,17 @@ PATIENCE = 10.0
 
 
 class Working(Protocol):
-    """A worker's calls."""
-
     name: str
 
     def last_calls(self) -> list[tuple[bytes, str | None, float, float, Any]]:
-        """Task, name, begin, end and resources of the latest calls."""
+        """Task, name, begin, end and resources."""
 
     def running_calls(self) -> list[tuple[bytes, str, float]]:
-        """Task, name and begin of the running calls."""
+        """Task, name and begin."""
 
 
 def trace_of(role: str, worker: Working | None) -> dict[str, Any]:
-    """The calls that this process remembers, as builtin values. Any thread."""
+    """As builtin values. Any thread."""
     detail = span_buffers.get().calls
     running = [] if worker is None else worker.running_calls()
     return {
@@ -53,7 +50,7 @@ def _told(task: bytes, label: str | None, begin: float, end: float, _resources: 
 
 
 def timeline(directory: str, timeout: float = PATIENCE, *, with_running: bool = False) -> Trace:
-    """The trace of the session in that directory. `with_running` includes running calls up to now, marked in their names.
+    """`with_running` includes running calls up to now, marked in their names.
 
     Raises SessionGoneError, or TimeoutError if its node does not answer.
     """

@@ -1,6 +1,6 @@
 """The main function of a worker process: wires the runtime, the graphs and the user's API.
 
-Called in a process forked by the zygote (or started by exec), with its environment and output set up.
+Called with the environment and output set up.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def worker_main(start: dict[str, Any]) -> int:
     prefer_as_victim(client.info["oom_score"])
     with contextlib.suppress(OSError):  # a negative value needs a privilege
         os.nice(client.info["niceness"])
-    # Prints the location of a crash of compiled code among the last lines of output, which are reported with the death. The C stack of
-    # Python 3.14 would fill all of these lines.
+    # Prints the location of a crash among the last lines of output, which are reported with the death. Python 3.14's C stack would fill
+    # them all.
     faulthandler.enable(file=2, all_threads=False, **({"c_stack": False} if sys.version_info >= (3, 14) else {}))
     stack_signal.listen(client.session_dir)
     Breakpoints(client.session_dir, bool(client.info["terminal"]), lambda: worker.executor.shown).install()
@@ -51,7 +51,7 @@ def worker_main(start: dict[str, Any]) -> int:
         take_place(client.info["place"], start["options"]["prefix"])
     try:
         set_up(start["environment"], start["session_dir"], lambda what: client.node.send((SETTING_UP, what)))
-    except Exception as error:  # anything that the user's hook raises
+    except Exception as error:  # raised by the user's hook
         why = "".join(traceback.format_exception(error))
         client.node.send((EXITING, CAUSE_REFUSED, f"{NO_PROCESS}: its runtime_env could not be set up:\n{why}"))
         raise

@@ -1,6 +1,5 @@
 """The engine in one process: the whole program runs in the driver's process, one thread at a time, in an order that a seed fixes.
 
-For tests and debugging: a debugger, a coverage run or a profiler sees all that runs, and a race that one order shows can be reproduced.
 No process is started, no socket opened, no name created in shared memory.
 
 ::
@@ -13,10 +12,8 @@ No process is started, no socket opened, no name created in shared memory.
                                             LocalNode: the native scheduler, workers on simulated threads
 
 Each task runs in a *simulated process* (`local_process`), each actor is one: a native client and worker, whose main thread is a
-*simulated thread*. `run_token` decides which simulated thread runs, by a random generator with the seed `MRAY_LOCAL_SEED`, and keeps the
-clock. `transport` carries messages, `local_doorbells` replaces doorbells, `local_memory` the object store, `local_node` the node;
-`environment` has a process's variables, `loops` its event loops. `patches` and `locks` replace further functions: `time.sleep`,
-conditions and locks of `threading`, `os.getpid`, `os._exit`, `os.kill`, `atexit.register`.
+*simulated thread*. `run_token` decides which one runs, by a random generator with the seed `MRAY_LOCAL_SEED`. `patches` and `locks`
+replace further functions: `time.sleep`, conditions and locks of `threading`, `os.getpid`, `os._exit`, `os.kill`, `atexit.register`.
 
 ======================  ===================================================================================================
 run token               the right to run; one simulated thread has it at a time (cooperative scheduling)
@@ -28,7 +25,7 @@ poller                  a function called at each decision to check for events f
 clock                   the session's own time: it advances by a fixed step at each decision, and to the next deadline when all wait
 ======================  ===================================================================================================
 
-Everything above the seams (`mray._runtime.client.platform`) is the native engine's own code and behaves the same. Different, and why:
+Above the seams (`mray._runtime.client.platform`) is the native engine's code. Differences:
 
 * Only one simulated thread runs, until a call of mray or of a function that `patches` replaces. A task that computes forever blocks all
   others, and cannot be cancelled or killed until its next scheduling point; a process that is killed there may still run ``finally``
@@ -38,12 +35,11 @@ Everything above the seams (`mray._runtime.client.platform`) is the native engin
   the call.
 * A simulated process has a pid that the kernel does not know: `os.kill` ends it. A signal of another program, or a crash of
   compiled code, ends the program.
-* Memory is unlimited, nothing is spilled, no process titles are shown, and output is not captured.
+* Memory is unlimited, and output is not captured.
 * A user thread waits for the run token when it calls mray, and has it for that call. The machine determines when, and so the order.
 
-Rejected: a separate implementation of the API. It would be smaller, wrong in a thousand places that the native runtime has right, and
-tests in one process would not test the code that runs in many. Rejected as well: a random choice at each message, since the choice of
-the sending thread already varies the order.
+Rejected: a separate implementation of the API. Tests in one process would not test the code that runs in many. A random choice at
+each message: the choice of the sending thread already varies the order.
 """
 
 from __future__ import annotations

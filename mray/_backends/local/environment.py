@@ -9,7 +9,7 @@ from mray._common.kept import os
 from mray._decide.scheduler.policy import PRIVATE_VARIABLES
 from mray._ipc.process import expand_all
 
-#: Fields that a task or actor can have without its own process.
+#: Fields that need no process of their own.
 POSSIBLE = frozenset({"env_vars", "config"})
 
 
@@ -23,20 +23,19 @@ def check_environment(environment: Mapping[str, Any] | None) -> None:
 
 
 class EnvironmentVariables:
-    """Environment variables of a worker, set in the whole process while one of its simulated threads runs."""
+    """Variables of a worker, set in the whole process while one of its threads runs."""
 
     def __init__(self, variables: dict[str, str]) -> None:
         self._variables = {name: value for name, value in variables.items() if not name.startswith(PRIVATE_VARIABLES)}
         self._before: dict[str, str | None] = {}
 
     def set(self, name: str, value: str) -> None:
-        """Set a variable. Called while its simulated thread runs."""
         if self._variables.get(name) != value:
             self._variables[name] = value
             self._apply(name, value)
 
     def restore(self, name: str, value: str | None) -> None:
-        """Set a variable to its previous value; None: it was unset."""
+        """None: it was unset."""
         if value is not None:
             self.set(name, value)
             return
@@ -45,7 +44,7 @@ class EnvironmentVariables:
         os.environ.pop(name, None)
 
     def apply(self) -> None:
-        """Set all variables when the simulated thread begins to run."""
+        """Called when the thread begins to run."""
         for name, value in expand_all(self._variables, os.environ).items():
             self._apply(name, value)
 
@@ -54,7 +53,7 @@ class EnvironmentVariables:
         os.environ[name] = value
 
     def revert(self) -> None:
-        """Restore the variables of the process when the simulated thread stops, and save its changes."""
+        """Called when the thread stops; saves its changes."""
         for name, before in self._before.items():
             now = os.environ.get(name)
             if now is not None:

@@ -1,7 +1,6 @@
 """`LocalBackend`: the verbs of a session in one process.
 
-Each simulated process has a native backend (`mray._backends.native`); this one passes each call on to the backend of the calling
-thread's process, and makes a scheduling point of it.
+Each call is a scheduling point, and goes to the native backend of the calling thread's simulated process.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ Verb = TypeVar("Verb", bound=Callable[..., Any])
 
 
 def _in_place_of(verb: Verb, function: Any) -> Verb:
-    """The function with the name and the signature of the contract's verb, and not abstract."""
+    """The function with the name and signature of the contract's verb, and not abstract."""
     functools.update_wrapper(function, verb, updated=())
     return function  # type: ignore[no-any-return]
 
@@ -72,7 +71,7 @@ def _of_process(verb: Verb) -> Verb:
 
 
 def _with_token(verb: Verb, *, pause: bool = False) -> Verb:
-    """As `_of_process`, with the run token; with `pause` a scheduling point follows."""
+    """With `pause` a scheduling point follows."""
     name = verb.__name__
 
     def asked(self: LocalBackend, *args: Any, **kwargs: Any) -> Any:
@@ -85,7 +84,7 @@ def _with_token(verb: Verb, *, pause: bool = False) -> Verb:
 
 
 def _in_environment(verb: Verb) -> Verb:
-    """As `_with_token`, for a call whose last argument is its options: fields of `runtime_env` that need a process are refused."""
+    """For calls whose last argument is their options; fields of `runtime_env` that need a process are refused."""
     name = verb.__name__
 
     def asked(self: LocalBackend, called: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Any:
@@ -151,7 +150,7 @@ class LocalBackend(Backend):
 
     @classmethod
     def start(cls, options: SessionOptions) -> LocalBackend:
-        """Start a session in this process; the calling thread is its driver. ValueError for the address of another session."""
+        """Make the calling thread the driver. ValueError for the address of another session."""
         if options.address not in (None, "local"):
             raise ValueError(
                 f"Invalid address format: {options.address}. One process (local_mode=True or MRAY_BACKEND=local) has no address; a session "
@@ -191,7 +190,6 @@ class LocalBackend(Backend):
     _loops: Loops
 
     def _print_seed(self, kind: Any, error: Any, trace: Any) -> None:
-        """Print the seed that reproduces the error which ends the program."""
         if self._hook is not None:
             self._hook(kind, error, trace)
         if not isinstance(error, KeyboardInterrupt):
@@ -204,7 +202,6 @@ class LocalBackend(Backend):
 
     @property
     def client(self) -> Client:
-        """The client of the calling thread's simulated process."""
         return self._process().client
 
     @property
@@ -219,7 +216,7 @@ class LocalBackend(Backend):
         host = self.driver.backend.graphs.made
         if host is not None:
             host.close()
-        # User threads that wait get the error, and leave.
+        # Waiting user threads get the error, and leave.
         self.driver.client.fail_everything(RaySystemError("Ray has not been started yet. The session was shut down."))
         self.driver.finish_callbacks()
         self.run_token.close()
@@ -236,7 +233,7 @@ class LocalBackend(Backend):
             sys.excepthook = self._hook
 
     def trace(self) -> list[tuple[str, int]]:
-        """For each decision, the name of the chosen thread and the number of runnable threads."""
+        """(number of the decision, name of the chosen thread, number of runnable threads)."""
         return [(name, among) for _number, name, among in self.run_token.trace]
 
     # ------------------------------------------------------------------------------------ objects
@@ -261,7 +258,7 @@ class LocalBackend(Backend):
         return cancel
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
-        # A condition that the end of the session made true may be checked after it.
+        # The end of the session may have made the condition true.
         return (self.run_token.closed and predicate()) or self._wait_until(predicate, timeout)
 
     @_holding_token
@@ -270,7 +267,7 @@ class LocalBackend(Backend):
         return self._here.wait_until(predicate, timeout)
 
     def read_along(self) -> None:
-        """Do nothing: messages are delivered at each decision."""
+        """Do nothing: decisions deliver messages."""
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         process = self._process()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class NoDoorbell(Doorbell):
-    """A doorbell that wakes no thread; a `Doorbell` because writers of rings take one."""
+    """Wakes no thread; a `Doorbell` because writers of rings take one."""
 
     __slots__ = ()
 
@@ -23,7 +23,7 @@ class NoDoorbell(Doorbell):
         self.fd = -1
 
     def ring(self) -> None:
-        """Do nothing: no thread sleeps on it."""
+        """Do nothing: no thread sleeps."""
 
 
 _doorbell = NoDoorbell()
@@ -37,7 +37,7 @@ class LocalDoorbells(Doorbells):
         return _doorbell
 
     def ask_of(self, process: str) -> Ask:
-        return lambda name: os.dup(offered(name).fd)  # in one process all offers are in one table
+        return lambda name: os.dup(offered(name).fd)  # all offers are in one table
 
     def group(self, ring: str, doorbells: Sequence[Doorbell]) -> GroupDoorbell | None:
         return None

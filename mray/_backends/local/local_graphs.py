@@ -6,8 +6,7 @@
     CompiledDAGRef.get                              no value or no room: back to its calls
       a scheduling point, then waits cooperatively
 
-Programs and rings are those of every engine (`mray._graph`, `mray._channel`). A seed fixes the interleaving of the operations of all
-actors, and of executions in flight.
+A seed fixes the interleaving of all operations.
 """
 
 from __future__ import annotations
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
 
 
 class PauseProbe:
-    """A `Probe` that makes each operation of a program a scheduling point."""
-
     def __init__(self, pause: Callable[[], None]) -> None:
         self._pause = pause
 
@@ -73,9 +70,9 @@ def _run_token_of(reactor: WaitingPlace) -> RunToken:
 
 
 class LocalGraph(CompiledGraph):
-    """A compiled graph in the session's one process. Any thread, also one without the run token.
+    """For any thread, also one without the run token.
 
-    A subclass because user code calls it directly, and not by a verb of the backend: its calls are scheduling points.
+    A subclass, since user code calls it directly: its calls are scheduling points.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -84,7 +81,7 @@ class LocalGraph(CompiledGraph):
 
     @contextlib.contextmanager
     def _scheduling_point(self) -> Iterator[None]:
-        """A scheduling point, unless the session is over."""
+        """Do nothing if the session is over."""
         run_token = self._run_token
         if run_token.closed:
             yield

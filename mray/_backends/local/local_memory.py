@@ -1,7 +1,7 @@
 """Large values of a session in one process: heap bytes that are passed by reference.
 
-They have the form SEGMENT, as in the native engine, so that a large value is written once and read in place (read-only arrays are views
-of it); their "name" carries the bytes, which are released with the last entry, message or array that holds them.
+They have the form SEGMENT, so that a large value is written once and read in place; their "name" carries the bytes, which are
+released with the last entry, message or array that holds them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mray._inside.platform import Claimable, Entry, reading_of
 from mray._inside.values import Serialized
 from mray.exceptions import ObjectStoreFullError
 
-#: Of a PACKED value without buffers (see `mray._objects.serializer`).
+#: Of a PACKED value without buffers.
 _PREFIX = struct.Struct("<IIQ")
 _numbers = itertools.count(1)
 
@@ -30,12 +30,12 @@ class HeapPages(Claimable, mmap.mmap):
 
 
 class Heap(str):
-    """The name of a large value, and the value: PACKED, in its own memory, aligned to a page like segments."""
+    """The name of a large value, and the value: PACKED, page-aligned memory."""
 
     data: HeapPages
     #: A weak reference to the current reading.
     reading: Any = None
-    #: Readers may write to the value: each gets a copy.
+    #: Whether each reader gets a copy, since it may write.
     is_copied: bool
 
     @classmethod
@@ -49,7 +49,7 @@ class Heap(str):
         return name
 
     def map(self) -> Any:
-        """The memory for a reader; all readers share one reading while it lives."""
+        """Readers share one reading while it lives."""
         if self.is_copied:
             return self.data.copied()
         reading = self.reading and self.reading()
@@ -66,14 +66,10 @@ class Heap(str):
 
 
 class HeapEntry(Entry):
-    """An object whose value, if large, lies on the heap.
-
-    A subclass because `mray._objects.store.read` takes the mapping from the entry, and does not call the memory if one exists.
-    """
+    """A subclass because `mray._objects.store.read` takes the mapping from the entry, and does not call the memory if one exists."""
 
     @property
     def mapping(self) -> Any:
-        """This process's mapping of the value, for `mray._objects.store.read`."""
         form, payload = self.form, self.payload
         if form == m.TENSORS:  # the part without the tensors
             form, payload = payload[6:8]
@@ -82,12 +78,10 @@ class HeapEntry(Entry):
 
     @mapping.setter
     def mapping(self, value: Any) -> None:
-        """Ignored: the mapping always exists."""
+        """Ignored: it always exists."""
 
 
 class HeapStore:
-    """The values that a simulated process has produced."""
-
     def __init__(self, process: str) -> None:
         self._process = process
 
@@ -104,7 +98,7 @@ class HeapStore:
         raise ObjectStoreFullError("arrays are not created in shared memory in one process")
 
     def end_of_array(self, buffer: Any) -> None:
-        """Do nothing: no arrays are in shared memory."""
+        """Do nothing: no arrays are shared."""
 
     def forget_owner(self, owner: str) -> None:
         """Do nothing: the memory belongs to the value."""
@@ -136,12 +130,12 @@ class HeapSegments:
         """Do nothing: the garbage collector frees it."""
 
     def discard_unclaimed(self, names: Any) -> None:
-        """Do nothing: the garbage collector frees them."""
+        """Do nothing: the garbage collector frees it."""
 
 
 class HeapMemory:
     def __init__(self) -> None:
-        #: One for all processes, so that a ref that reaches another process through a global works there.
+        #: Shared, so that a ref that reaches another process through a global works there.
         self.entry: type[Entry] = type("Entry", (HeapEntry,), {})
 
     def store(self, process: str, session_dir: str, info: Any, table: Any) -> HeapStore:

@@ -1,7 +1,6 @@
 """The node of a session in one process: the native scheduler, whose instructions simulated processes carry out.
 
-It receives the messages of clients (`mray._decide.scheduler.message_events`) at the other end of each client's connection, starts
-workers on simulated threads, and ends them. It has no thread: it acts when a message is delivered.
+It has no thread: it acts when a message is delivered.
 """
 
 from __future__ import annotations
@@ -79,7 +78,6 @@ class LocalNode:
         )
 
     def new_process(self) -> str:
-        """A process id; no order depends on it."""
         return f"{next(self._numbers):04x}{os.urandom(4).hex()}{self._mark}"
 
     # ------------------------------------------------------------------------------------ members
@@ -90,7 +88,7 @@ class LocalNode:
         return connection
 
     def admit(self, connection: LocalConnection, role: str, process: str) -> dict[str, Any]:
-        """Let a process join over this connection; returns the session info."""
+        """Let a process join; returns the session info."""
         here = self.processes.get(process)
         pid = os.getpid() if here is None else here.pid
         connection.process, connection.role, connection.pid = process, role, pid
@@ -205,7 +203,6 @@ class LocalNode:
 
     # ------------------------------------------------------------------------------------ for people
     def answer(self, what: str) -> Any:
-        """Answer an observer in this process (see `mray._runtime.node.snapshot`)."""
         self.run_token.run_callbacks()
         return [] if what == "stacks" else snapshot.answer(self._view, what)
 
@@ -225,13 +222,13 @@ class LocalNode:
         return "".join(lines)
 
     def _name(self, process: str, spec: Mapping[str, Any]) -> None:
-        """Name the thread of a worker after the actor that it starts."""
+        """Name a worker's thread after its actor."""
         own = short_name(spec["class_name"])
         if process in self.processes:
             self.processes[process].sim_threads[0].name = f"{own} {spec['number']}" if "number" in spec else own
 
     def _owed_to(self, sim_thread: SimulatedThread) -> str:
-        """The calls whose results a simulated thread waits for; else the owners of the objects."""
+        """The calls whose results a thread waits for; else the objects' owners."""
         client = getattr(sim_thread.process, "client", None)
         if client is None:
             return ""
@@ -245,7 +242,7 @@ class LocalNode:
 
 
 class _NoTable:
-    """Replaces the table in shared memory, which does not exist: all its words are zero."""
+    """A table of zeros."""
 
     def add_row(self, _row: int) -> None:
         pass
@@ -264,10 +261,9 @@ class _NoTable:
 
 
 def _doing(worker: Worker) -> str:
-    """Describe the running calls; "" without any."""
     if worker.groups.running:
         return ", ".join(call.name for call in worker.groups.running.values())
-    running = contextvars.Context().run(lambda: worker.context.running)  # not of the calling thread
+    running = contextvars.Context().run(lambda: worker.context.running)  # not of the caller
     return "" if running is None else str(running.name or worker.executor.shown)
 
 

@@ -1,6 +1,6 @@
 """`SimulatedProcess`: the driver's process, or a worker's, in which simulated threads run.
 
-The thread that has the run token acts in it. For its worker it is the `Process` of `mray._runtime.processes.process`.
+The holder of the run token acts in it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ _MOST_DECISIONS = 1000
 
 
 class NodeOfProcesses(NodeOfMembers, Protocol):
-    """The part of the node that its processes need."""
-
     directory: str
     memory: HeapMemory
 
@@ -40,7 +38,7 @@ class NodeOfProcesses(NodeOfMembers, Protocol):
 
 
 class ProcessExit(ProcessEnded):
-    """The end of a simulated process, with the status that a real one would have had."""
+    """Carries the status that a real process would have had."""
 
     def __init__(self, status: int) -> None:
         super().__init__()
@@ -48,7 +46,7 @@ class ProcessExit(ProcessEnded):
 
 
 class SimulatedProcess:
-    """A process of the session. The driver has no worker."""
+    """The driver has no worker."""
 
     def __init__(
         self,
@@ -64,14 +62,13 @@ class SimulatedProcess:
         clock = Clock(lambda: run_token.clock, is_real=False)
         platform = Platform(clock, LocalTransport(node, self.reactor), node.memory, LocalDoorbells)
         self.client = Client(node.directory, process, role, platform)
-        #: The value of `os.getpid` in it.
         self.pid = pid
         self.worker: Worker | None = None
-        #: Set only while one of its simulated threads runs; None: the driver's.
+        #: Set while one of its threads runs; None: the driver's.
         self.env_vars = env_vars
         self.sim_threads: list[SimulatedThread] = []
         self.at_exit: list[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]] = []
-        #: Classes that it has unpickled by value, by cloudpickle's ids.
+        #: Unpickled by value, by cloudpickle's ids.
         self.classes: weakref.WeakValueDictionary[str, type] = weakref.WeakValueDictionary()
         self.dead = False
         self._callbacks: deque[Callable[[], None]] = deque()
@@ -89,12 +86,12 @@ class SimulatedProcess:
         self.sim_threads.append(self.run_token.spawn(name, run, self))
 
     def close_loops(self) -> None:
-        """Close the event loops of the calling simulated thread, which ends."""
+        """Close the event loops of the calling simulated thread."""
         assert self.worker is not None
         close_loops(self.worker.groups.drop_all)  # nothing begins in a loop that ends
 
     def interrupt(self) -> None:
-        """Raise KeyboardInterrupt in the main thread, at its next scheduling point."""
+        """Raise KeyboardInterrupt at the main thread's next scheduling point."""
         for sim_thread in self.sim_threads[:1]:
             self.run_token.throw(sim_thread, KeyboardInterrupt(), self._is_interrupt_wanted)
 
@@ -114,19 +111,17 @@ class SimulatedProcess:
         self.env_vars.restore(name, value)
 
     def confine(self, cpus: Collection[int] | None) -> None:
-        """Do nothing: the program shares its CPUs."""
+        """Do nothing: CPUs are shared."""
 
     def set_native_threads(self, count: int) -> None:
-        """Do nothing: the program shares the threads of libraries."""
+        """Do nothing: the threads of libraries are shared."""
 
     def mark_output(self, name: str) -> None:
         """Do nothing: output is not captured."""
 
     # ------------------------------------------------------------------------------------ its end
     def leave_graphs(self) -> None:
-        """Release the memory of graphs, which no kernel frees, without notifying other processes. The last act of its main simulated
-        thread.
-        """
+        """Release the memory of graphs, which no kernel frees, without notifying other processes. The main thread's last act."""
         host = self.backend.graphs.made
         if host is not None:
             for graph in list(host.graphs):
@@ -151,7 +146,7 @@ class SimulatedProcess:
                 sys.excepthook(*sys.exc_info())
 
     def exit(self, status: int) -> None:
-        """End the process. In one of its threads it does not return; the other threads end at their next scheduling point."""
+        """Does not return in a thread of the process; the other threads end at their next scheduling point."""
         sim_thread = here.sim_thread
         if sim_thread is None or sim_thread.process is not self or self.run_token.is_in_callbacks:
             self.end(status)
@@ -163,7 +158,7 @@ class SimulatedProcess:
         raise ProcessExit(status)
 
     def exit_here(self, status: int) -> NoReturn:
-        """End the process from user code on the calling simulated thread."""
+        """Called by user code on a simulated thread of the process."""
         self.end(status)
         raise ProcessExit(status)
 
@@ -171,7 +166,7 @@ class SimulatedProcess:
         self.node.bury(self, status)
 
     def terminate(self) -> None:
-        """End the process in order, as SIGTERM does."""
+        """End in order, as SIGTERM does."""
         assert self.worker is not None
         error = self.worker.terminate()
         if error is None:
@@ -184,7 +179,7 @@ class SimulatedProcess:
 
     # ------------------------------------------------------------------------------------ callbacks
     def call_soon(self, callback: Callable[[], None]) -> None:
-        """Call a user callback on a simulated thread of this process, since it may wait, for instance for a lock."""
+        """Call a user callback on a simulated thread of this process, since it may wait."""
         self._callbacks.append(callback)
         if self._caller is None and not self.dead:
             name = self.sim_threads[0].name if self.sim_threads else "the driver"
@@ -193,7 +188,7 @@ class SimulatedProcess:
             self.sim_threads.append(self._caller)
 
     def finish_callbacks(self) -> None:
-        """Run the due callbacks before the session's threads end; callbacks that wait are abandoned."""
+        """Run due callbacks before the session's threads end; those that wait are abandoned."""
         for _ in range(_MOST_DECISIONS):
             self.run_token.pause()
             if not self._callbacks:

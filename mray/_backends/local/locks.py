@@ -1,7 +1,7 @@
 """Locks that are created while a session runs in this process, by `threading` itself (conditions, queues) and by users.
 
-A thread that waited in the kernel for a lock while it has the run token would deadlock with a holder that has given the token up. So it
-gives the token up until the lock is free. Taking a free lock is no scheduling point. A thread without the run token waits in the kernel.
+A thread that waits for a lock gives the run token up, or it would deadlock with a holder that has given it up. Taking a free lock is
+no scheduling point. A thread without the run token waits in the kernel.
 
 Locks older than the session are unchanged: code that holds one should not call mray.
 """
@@ -21,7 +21,7 @@ _SimpleQueue = queue.SimpleQueue
 
 
 def _token_holder() -> SimulatedThread | None:
-    """The calling thread's simulated thread, if it has the run token and may give it up."""
+    """The calling thread's, if it has the run token and may give it up."""
     sim_thread = here.sim_thread
     return None if sim_thread is None or sim_thread.closed_in or sim_thread.run_token.holder() is not sim_thread else sim_thread
 
@@ -34,7 +34,7 @@ class CooperativeLock:
     def __init__(self) -> None:
         self._inner = inner = _thread.allocate_lock()
         self._acquire = inner.acquire
-        # Deprecated names, too.
+        # Deprecated names.
         self.release = self.release_lock = inner.release
         self.locked = self.locked_lock = inner.locked
 
@@ -77,7 +77,7 @@ class CooperativeLock:
 
 
 class CooperativeQueue:
-    """Behaves as `queue.SimpleQueue`; a finalizer may `put` here, too."""
+    """Behaves as `queue.SimpleQueue`; finalizers may `put`."""
 
     def __init__(self) -> None:
         self._inner: Any = _SimpleQueue()
@@ -108,7 +108,7 @@ class CooperativeQueue:
         return not self.empty()
 
 
-#: (owner, name, its value during a session): `threading` builds everything else from these, also RLock() without the C type.
+#: (owner, name, its value during a session): `threading` builds everything else from these.
 REPLACED: tuple[tuple[Any, str, Any], ...] = (
     (threading, "_allocate_lock", CooperativeLock),
     (threading, "Lock", CooperativeLock),

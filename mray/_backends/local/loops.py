@@ -3,11 +3,8 @@
     a loop in a thread that has the run token  ── select ──▶  CooperativeSelector: give the run token up until something is due
     callbacks in the order of asyncio                     timers by the session's clock
 
-For every loop that runs in a simulated thread: the user's (`asyncio.run`), and async actors' main loops, which wait cooperatively
-already (`mray._ipc.event_loop` in a `LocalReactor`) and only get the clock. Loops other than asyncio's own (uvloop) are unchanged: they
-block all threads while they wait.
-
-Imports asyncio, so only processes with a session load it.
+For every loop in a simulated thread; async actors' main loops wait cooperatively already and only get the clock. Loops other than
+asyncio's own (uvloop) block all threads while they wait.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ from mray._inside.platform import main_loop
 
 
 class CooperativeSelector(selectors.BaseSelector):
-    """The selector of a loop, with `inner` for its descriptors. For the loop's thread."""
+    """`inner` has the descriptors. For the loop's thread."""
 
     register, unregister, modify, get_key, get_map, close = (
         property(attrgetter(f"inner.{name}")) for name in ("register", "unregister", "modify", "get_key", "get_map", "close")
@@ -71,7 +68,6 @@ class Loops:
             self.take_over(running)
 
     def take_over(self, loop: Any) -> None:
-        """Make a loop wait cooperatively and use the session's clock."""
         if loop in self._taken or not isinstance(loop, selector_events.BaseSelectorEventLoop):
             return
         self._taken.add(loop)
@@ -83,7 +79,7 @@ class Loops:
         state["time"] = lambda: run_token.clock
 
     def give_back(self) -> None:
-        """Restore asyncio's own behaviour of the loops, at the end of the session."""
+        """Restore asyncio's own behaviour."""
         base: Any = base_events.BaseEventLoop
         base.run_forever = self._run_forever
         for loop in list(self._taken):
@@ -97,7 +93,7 @@ class Loops:
 
 
 def close_loops(before: Callable[[], None]) -> None:
-    """Call `before`, then close the event loops of the calling simulated thread, which ends. Unfinished tasks are dropped silently."""
+    """Call `before`, then close the calling thread's event loops. Unfinished tasks are dropped silently."""
     sim_thread = here.sim_thread
     assert sim_thread is not None
     for loop in dict.fromkeys((*sim_thread.loops, main_loop())):
@@ -114,12 +110,12 @@ def close_loops(before: Callable[[], None]) -> None:
 
 
 def _number_of(task: Any) -> tuple[int, str]:
-    """The sort key of tasks: by creation, unless the user has named them."""
+    """The sort key of tasks: creation, unless the user has named them."""
     name = str(task.get_name())
     return len(name), name
 
 
 def _shift(timers: list[Any], seconds: float) -> None:
-    """Timers keep their order: all of them move."""
+    """Move all timers, so that they keep their order."""
     for timer in timers:
         timer._when += seconds  # noqa: SLF001  (asyncio's)

@@ -4,8 +4,8 @@ Functions that block a thread (`time.sleep`, conditions, `Thread.join`), or that
 points; the others answer for the simulated process (pid, exit handlers, its unpickled classes). Large copies are made by one thread,
 since only that one is simulated.
 
-A thread without the run token gets the original function, and so does a module that imported a function by name before `init`: its calls
-block all threads, which is slower and still correct.
+A thread without the run token gets the original function, and so does a module that imported a function by name before `init`: its
+calls block all threads.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from mray._backends.local.run_token import RunToken, here
 from mray._common import clock, kept
 from mray._ipc import copying
 
-#: The first simulated pid, above all pids of the kernel.
+#: Above all pids of the kernel.
 FIRST_PID = 1 << 22
 
-#: The name prefix of mray's own threads that never wait in the kernel: they are simulated threads.
+#: The name prefix of mray's own threads that never wait in the kernel and so are simulated.
 OURS = "proxy "
 
 _sleep = clock.sleep
@@ -49,7 +49,7 @@ _unregister = atexit.unregister
 _classes: MutableMapping[str, type] = vars(cloudpickle.cloudpickle)["_DYNAMIC_CLASS_TRACKER_BY_ID"]
 
 _run_token: RunToken | None = None
-#: The living simulated processes, by pid.
+#: By pid, living ones.
 _processes: Mapping[int, Any] = {}
 
 
@@ -64,12 +64,12 @@ def sleep(seconds: float, /) -> None:
         _sleep(seconds)
         return
     if not seconds > 0:
-        _sleep(seconds)  # raises TypeError and ValueError
+        _sleep(seconds)
     sim_thread.run_token.sleep(seconds, lambda: f"time.sleep({seconds:g})")
 
 
 def wait(self: Any, timeout: float | None = None) -> bool:
-    """`threading.Condition.wait`: a scheduling point."""
+    """A scheduling point."""
     sim_thread = _holder()
     if sim_thread is None or sim_thread.closed_in:
         return _condition_wait(self, timeout)
@@ -91,11 +91,11 @@ def wait(self: Any, timeout: float | None = None) -> bool:
 
 
 def join(self: Any, timeout: float | None = None) -> None:
-    """`threading.Thread.join`: a scheduling point."""
+    """A scheduling point."""
     sim_thread = _holder()
     if sim_thread is not None and not sim_thread.closed_in and self.ident is not None and self is not threading.current_thread():
         if not self.name.startswith(OURS):
-            sim_thread.run_token.guests.add(self)  # also a daemon that is older than the session
+            sim_thread.run_token.guests.add(self)  # also daemons older than the session
         sim_thread.run_token.wait_until(lambda: not self.is_alive(), timeout, lambda: f"the end of thread {self.name}")
         if self.is_alive():
             return
@@ -103,7 +103,7 @@ def join(self: Any, timeout: float | None = None) -> None:
 
 
 def done(self: Any) -> bool:
-    """`concurrent.futures.Future.done`: a scheduling point, since a program may poll nothing else."""
+    """A scheduling point, since a program may poll nothing else."""
     sim_thread = _holder()
     if sim_thread is not None and not sim_thread.closed_in:
         sim_thread.run_token.pause()
@@ -111,7 +111,7 @@ def done(self: Any) -> bool:
 
 
 def start(self: Any) -> None:
-    """`threading.Thread.start`: the thread belongs to the simulated process that starts it."""
+    """The thread belongs to the simulated process that starts it."""
     sim_thread = _holder()
     if sim_thread is None:
         _start(self)
@@ -136,7 +136,7 @@ def start(self: Any) -> None:
 
 
 def end_process(status: int) -> None:
-    """`os._exit`: in a task or actor, ends its simulated process."""
+    """`os._exit`: ends a task's or actor's simulated process."""
     process = here.process if _holder() is not None else None
     if process is None or process.worker is None:
         _exit(status)
@@ -144,10 +144,7 @@ def end_process(status: int) -> None:
 
 
 def getpid() -> int:
-    """`os.getpid`: the pid of the simulated process, which no process of the system has.
-
-    `multiprocessing` gets the real pid: the processes that it forks are children of this one.
-    """
+    """The simulated process's pid; `multiprocessing` gets the real one, since its processes are children of this one."""
     process = here.process
     if process is None or _run_token is None or process.worker is None:
         return _getpid()
@@ -155,7 +152,7 @@ def getpid() -> int:
 
 
 def kill(pid: int, number: int, /) -> None:
-    """`os.kill`: does to a simulated process what the signal would do to a real one."""
+    """Does to a simulated process what the signal would do to a real one."""
     if _run_token is None or pid < FIRST_PID:
         _kill(pid, number)
         return
@@ -176,7 +173,7 @@ def kill(pid: int, number: int, /) -> None:
 
 
 def register(function: Any, /, *args: Any, **kwargs: Any) -> Any:
-    """`atexit.register`: runs at the end of the simulated process, unless the hook belongs to a module or finalizer that outlives it."""
+    """Runs at the end of the simulated process, unless the hook belongs to a module or finalizer that outlives it."""
     process = here.process
     if process is None or _run_token is None or process.worker is None or _is_everybodys(function):
         return _register(function, *args, **kwargs)
@@ -185,7 +182,7 @@ def register(function: Any, /, *args: Any, **kwargs: Any) -> Any:
 
 
 def _is_everybodys(function: Any) -> bool:
-    """Whether a hook serves all finalizers (`weakref.finalize`), or a module that is being imported, which stays."""
+    """Whether a hook serves all finalizers (`weakref.finalize`), or a module being imported."""
     if getattr(function, "__module__", "") == "weakref":
         return True
     frame: Any = sys._getframe(2)
@@ -195,7 +192,6 @@ def _is_everybodys(function: Any) -> bool:
 
 
 def unregister(function: Any, /) -> None:
-    """`atexit.unregister`."""
     process = here.process
     if process is None or _run_token is None or process.worker is None:
         _unregister(function)
@@ -206,8 +202,7 @@ def unregister(function: Any, /) -> None:
 class Classes:
     """cloudpickle's table of unpickled classes, by id, for each simulated process.
 
-    With a shared table, a class that arrives in an actor would be the driver's own, and the state that arrives with it would overwrite
-    the driver's.
+    With a shared table, the state of a class that arrives in an actor would overwrite the driver's.
     """
 
     def _here(self) -> MutableMapping[str, type]:
@@ -240,7 +235,7 @@ _ORIGINALS: tuple[Any, ...] = tuple(getattr(owner, name) for owner, name, _ours 
 
 
 def install(run_token: RunToken, processes: Mapping[int, Any]) -> None:
-    """Replace the functions when a session begins. `processes`: its living simulated processes, by pid."""
+    """`processes`: the session's living simulated ones, by pid."""
     global _run_token, _processes
     _run_token, _processes = run_token, processes
     for owner, name, ours in _REPLACED:
@@ -248,7 +243,6 @@ def install(run_token: RunToken, processes: Mapping[int, Any]) -> None:
 
 
 def uninstall() -> None:
-    """Restore the original functions."""
     global _run_token, _processes
     _run_token, _processes = None, {}
     for (owner, name, _ours), original in zip(_REPLACED, _ORIGINALS, strict=True):

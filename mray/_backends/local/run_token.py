@@ -1,8 +1,8 @@
 """The run token: of all threads of a session in one process, only its holder runs, and a seed decides which thread that is.
 
-A *simulated thread* takes part in the session: the driver's own thread, and one for each task or actor. It holds the run token from the
-decision that chooses it until its next *scheduling point* (`pause`, `wait_until`, `sleep`, its end). There it chooses the next thread
-among the runnable ones, with the session's random generator, and passes the run token on: one lock released, one acquired.
+A *simulated thread* (the driver's, or a task's or actor's) holds the run token from the decision that chooses it until its next
+*scheduling point* (`pause`, `wait_until`, `sleep`, its end). There it chooses the next thread among the runnable ones, with the
+session's random generator.
 
     simulated thread A: user code -- mray call -- choose --+                    +-- goes on
     simulated thread B:                                    +-- user code -- ... +
@@ -10,11 +10,11 @@ among the runnable ones, with the session's random generator, and passes the run
 Only the holder runs this module's code, so nothing is locked. User threads and finalizers leave a callback (`call_soon`) for the next
 decision.
 
-A decision advances the session's `clock` by `STEP`, computing does not, and when no thread can run it advances to the next deadline, for
-which the chooser really sleeps. So the order of events and time-outs depends on the program alone.
+A decision advances the session's `clock` by `STEP`, computing does not, and when no thread can run it advances to the next deadline,
+so that the order of events and time-outs depends on the program alone.
 
-Rejected: simulated threads as generators or greenlets on one OS thread, which would save the hand-over and defeat the engine's purpose:
-user code may block anywhere, and every debugger understands threads.
+Rejected: simulated threads as generators or greenlets on one OS thread: user code may block anywhere, and debuggers understand
+threads.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from mray._common.log import logger
 from mray._inside.platform import ProcessEnded
 from mray.exceptions import RaySystemError
 
-#: Seconds by which a decision advances the session's clock. Above zero, so that time passes for a program that polls.
+#: Seconds of the clock per decision; above zero, so that time passes for a program that polls.
 STEP = 20e-6
 TRACED = 100_000
-#: Real seconds after which a signal for a simulated thread takes the run token from a thread that does not give it up.
+#: Real seconds after which a signal takes the run token from a thread that does not give it up.
 SEIZE_SECONDS = 1.0
-#: Real seconds between two checks for events from outside: at first, and at most.
+#: Real seconds between checks for events from outside: at first, and at most.
 _FIRST_LOOK, _LAST_LOOK = 0.0002, 0.01
-#: Real seconds between a guest's checks whether the driver's thread lives.
+#: Real seconds between a guest's checks whether the driver lives.
 _GUEST_LOOKS = 0.05
 
 _start_thread = threading.Thread.start
@@ -50,7 +50,6 @@ _start_thread = threading.Thread.start
 
 class _Here(threading.local):
     sim_thread: SimulatedThread | None = None
-    #: The simulated process that its code belongs to.
     process: Any = None
 
 
@@ -58,37 +57,33 @@ here = _Here()
 
 
 class SimulatedThread:
-    """A thread that takes part in the session.
-
-    Invariant: it has the run token, or is in `RunToken._ready`, or is parked.
-    """
+    """Invariant: it has the run token, or is in `RunToken._ready`, or is parked."""
 
     def __init__(self, run_token: RunToken, name: str, process: Any = None) -> None:
         self.run_token = run_token
         self.name = name
         self.process = process
         self.thread = threading.current_thread()
-        #: Released to pass the run token to this thread.
+        #: Released to pass the run token on.
         self.wakeup = allocate_lock()
         self.wakeup.acquire()
         self.parked = False
-        #: The condition that it waits for, checked at each decision.
+        #: Checked at each decision.
         self.predicate: Callable[[], object] | None = None
-        #: Describes that condition.
         self.waits_for: Callable[[], str] | None = None
-        #: Whether its wait has timed out, and the number of the wait: a timer of an earlier wait is void.
+        #: Whether its wait has timed out; the number of the wait: a timer of an earlier wait is void.
         self.expired = False
         self.wait_number = 0
         #: Raised at its next scheduling point; at all later ones too if `final`.
         self.urgent: BaseException | None = None
         self.final = False
-        #: Checked before that error is raised; False drops it. None: raise it.
+        #: Checked before raising that error; False drops it. None: raise it.
         self.is_wanted: Callable[[], bool] | None = None
         self.loops: dict[Any, None] = {}
-        #: It waits in code that must not give the run token up (the start of a thread).
+        #: It waits in code that must not give the run token up (starting a thread).
         self.closed_in = False
         self.ended = False
-        #: It waits for work, which counts as no deadlock.
+        #: Waiting for work, which counts as no deadlock.
         self.serves = False
         #: A user thread, for the duration of a call.
         self.is_guest = False
@@ -98,54 +93,53 @@ class SimulatedThread:
 
 
 class RunToken:
-    """The run token, the clock and the choice. Methods are for the simulated thread that has the token, unless they say otherwise."""
+    """Methods are for the simulated thread that has the token, unless they say otherwise."""
 
     def __init__(self, seed: int, real_time: bool = True) -> None:
         self.seed = seed
         self._random = random.Random(seed).random
         self._real_time = real_time
         self.clock = 0.0
-        #: Past decisions: (number, name of the chosen thread, number of runnable threads).
+        #: Decisions: (number, name of the chosen thread, number of runnable threads).
         self.trace: deque[tuple[int, str, int]] = deque(maxlen=TRACED)
         self._decisions = 0
         self._ready: list[SimulatedThread] = []
-        #: Parked simulated threads with a predicate, in the order in which they began to wait.
+        #: Parked threads with a predicate, in the order of waiting.
         self._polled: dict[SimulatedThread, None] = {}
-        #: Time-outs and callbacks: (when, number, simulated thread or None, number of its wait, callback).
+        #: (when, number, simulated thread or None, number of its wait, callback).
         self._timers: list[tuple[float, int, SimulatedThread | None, int, Callable[[], None] | None]] = []
         self._numbers = itertools.count()
-        #: Functions to call at the next decision, with their arguments.
+        #: For the next decision.
         self.callbacks: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
-        #: Called at each decision to check for events that threads wait for.
+        #: Called at each decision.
         self.pollers: list[Callable[[], None]] = []
         #: Whether the chooser sleeps; and the lock whose release wakes it.
         self._asleep = False
         self._alarm = allocate_lock()
         self._alarm.acquire()
         self._look = _FIRST_LOOK
-        #: The chooser runs callbacks, in the middle of its choice: they must not give the run token up, or wait.
+        #: The chooser runs callbacks, which must not give the run token up, or wait.
         self.is_in_callbacks = False
         self.closed = False
         self.driver = SimulatedThread(self, "driver")
         self._current = self.driver
-        #: The environment variables of the running simulated thread (see `EnvironmentVariables`).
+        #: The running thread's environment variables.
         self._applied: Any = None
         self.sim_threads: dict[SimulatedThread, None] = {self.driver: None}
-        #: Other threads that may wake a simulated one, among them those that are older than the session and that the program joins at exit.
+        #: Other threads that may wake a simulated one, among them older ones that the program joins at exit.
         self.guests = {thread for thread in threading.enumerate() if not thread.daemon and thread is not threading.current_thread()}
         self._succession = allocate_lock()
-        #: The debugger that steps through the driver.
+        #: Of the debugger that steps through the driver.
         self._driver_trace: Any = None
         #: Describes every wait, when all threads wait.
         self.explain: Callable[[], str] = lambda: ""
 
     # ------------------------------------------------------------------------------------ taking part
     def is_held_by(self, sim_thread: SimulatedThread) -> bool:
-        """Whether this simulated thread belongs to this run token and holds it."""
         return self._current is sim_thread and sim_thread.run_token is self
 
     def holder(self) -> SimulatedThread | None:
-        """The simulated thread of the calling thread if it has the run token. Any thread."""
+        """The calling thread's, if it has the run token. Any thread."""
         sim_thread = here.sim_thread
         if sim_thread is None or not self.is_held_by(sim_thread) or self.closed:
             return None
@@ -153,12 +147,12 @@ class RunToken:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the run token during a call. Any thread: a user thread waits until it is chosen, as a guest."""
+        """Any thread: a user thread waits until it is chosen, as a guest."""
         if self.closed:
             raise RaySystemError("Ray has not been started yet. The session was shut down.")
         sim_thread = here.sim_thread
         if sim_thread is not None and sim_thread.run_token is self:
-            if self._current is not sim_thread:  # a signal took it away
+            if self._current is not sim_thread:  # a signal took it
                 self.call_soon(self._enqueue, sim_thread)
                 self._await(sim_thread)
                 self._resume(sim_thread)
@@ -181,7 +175,7 @@ class RunToken:
             here.sim_thread = None
 
     def spawn(self, name: str, body: Callable[[], None], process: Any) -> SimulatedThread:
-        """Create a simulated thread, on its own OS thread; it may be chosen afterwards."""
+        """Create a simulated thread, on its own OS thread."""
         return self.enlist(threading.Thread(target=body, name=f"mray-{name}", daemon=True), process, name)
 
     def enlist(self, thread: threading.Thread, process: Any, name: str = "") -> SimulatedThread:
@@ -216,14 +210,13 @@ class RunToken:
             here.sim_thread = None
 
     def _leave(self, me: SimulatedThread) -> None:
-        """End this simulated thread: another one is chosen, by it or by the driver."""
+        """Another thread is chosen, by this one or by the driver."""
         self.sim_threads.pop(me, None)
         if self._current is me:
             self._pass_to(self._choose_random() if self._ready else self.driver)
 
     # ------------------------------------------------------------------------------------ scheduling points
     def pause(self) -> None:
-        """A scheduling point."""
         if self.is_in_callbacks:
             return
         me = self._current
@@ -241,8 +234,7 @@ class RunToken:
     def wait_until(self, predicate: Callable[[], object] | None, timeout: float | None, waits_for: Callable[[], str] | None = None) -> bool:
         """Wait until the predicate is true or `timeout` seconds of the clock have passed; returns its last value.
 
-        The predicate is called at each decision, and must be quick. Raises the error of `throw` to this simulated thread, and in the
-        driver RaySystemError when all threads wait forever.
+        Raises the error of `throw` to this simulated thread, and in the driver RaySystemError when all threads wait forever.
         """
         me = self._current
         if predicate is not None and predicate():
@@ -273,7 +265,7 @@ class RunToken:
             me.waits_for = None
 
     def _switch(self, me: SimulatedThread) -> None:
-        """Choose a thread, pass the run token to it, return when this thread is chosen again."""
+        """Return when this thread is chosen again."""
         if me is self.driver:
             self._driver_trace = _trace_of_driver()
         while True:
@@ -296,7 +288,7 @@ class RunToken:
             chosen.wakeup.release()
 
     def _await(self, me: SimulatedThread) -> bool:
-        """Sleep until this thread has the run token; returns whether it was chosen, and not only asked to choose."""
+        """Sleep until this thread has the run token; returns whether it was chosen, or only asked to choose."""
         since = 0.0
         while self._current is not me:
             try:
@@ -312,17 +304,17 @@ class RunToken:
         return not me.parked
 
     def _replace_driver(self, me: SimulatedThread) -> None:
-        """Take the run token over from the thread that started the session, which ended with it."""
+        """Take the run token over from the starting thread, which has ended."""
         with self._succession:
             if self._current is self.driver:
                 self._current = me
                 if not me.parked:
-                    self.run_callbacks()  # one of them makes it runnable
+                    self.run_callbacks()
                     if me in self._ready:
                         self._ready.remove(me)
 
     def _seize(self, me: SimulatedThread) -> None:
-        """Take the run token for a signal, which must not wait for a task that computes forever: that task stops at its next call."""
+        """Take the run token for a signal, which must not wait for a task that computes forever."""
         robbed, self._current = self._current, me
         if me in self._ready:
             self._ready.remove(me)
@@ -395,7 +387,7 @@ class RunToken:
     def _is_true(predicate: Callable[[], object]) -> bool:
         try:
             return bool(predicate())
-        except Exception:  # raised again to the thread that waits for it
+        except Exception:  # raised in the waiting thread
             return True
 
     def _choose_random(self) -> SimulatedThread:
@@ -408,7 +400,7 @@ class RunToken:
         return chosen
 
     def _idle(self) -> None:
-        """No thread can run: sleep until the next deadline or an event from outside."""
+        """Sleep until the next deadline or an event from outside."""
         self._drop_void_timers()
         deadline = self._timers[0][0] if self._timers else None
         outside = self._outsiders_live()
@@ -443,13 +435,13 @@ class RunToken:
             heapq.heappop(timers)
 
     def _outsiders_live(self) -> bool:
-        """Whether a thread that is no simulated thread may still cause an event."""
+        """Whether another thread may still cause an event."""
         known = self.guests
         self.guests = {thread for thread in known if thread.is_alive()}
-        return bool(known)  # also if the last has just ended, since a thread may wait for that: it checks again
+        return bool(known)  # also if the last has just ended, since a thread may wait for that
 
     def _fail_deadlocked(self) -> None:
-        """Raise in the driver: all threads wait for each other."""
+        """Raise in the driver."""
         text = f"deadlock: everybody waits, and nothing can end it.\n{self.explain()}(MRAY_LOCAL_SEED={self.seed})"
         self.driver.urgent = RaySystemError(text)
         if self.driver.parked:
@@ -475,9 +467,8 @@ class RunToken:
     def throw(
         self, sim_thread: SimulatedThread, error: BaseException, is_wanted: Callable[[], bool] | None = None, *, final: bool = False
     ) -> None:
-        """Raise this in a simulated thread at its next scheduling point, immediately if it waits; if `final`, at all later ones too.
-
-        It is dropped if `is_wanted` is false then.
+        """Raise this at a thread's next scheduling point, immediately if it waits; if `final`, at all later ones too. Dropped if
+        `is_wanted` is false then.
         """
         if sim_thread.final or sim_thread.ended:
             return
@@ -485,11 +476,11 @@ class RunToken:
         self.wake(sim_thread)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
-        """Call the callback at a decision, after this many seconds of the clock."""
+        """Call at a decision, after this many seconds of the clock."""
         heapq.heappush(self._timers, (self.clock + seconds, next(self._numbers), None, 0, callback))
 
     def call_soon(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Call this at the next decision. Any thread; takes no lock, for finalizers."""
+        """Call at the next decision. Any thread; takes no lock, for finalizers."""
         self.callbacks.append((function, arguments))
         if self._asleep:
             with contextlib.suppress(RuntimeError):
@@ -503,7 +494,7 @@ class RunToken:
 
     # ------------------------------------------------------------------------------------ ending
     def close(self) -> None:
-        """End every other simulated thread: each raises `ProcessEnded` where it waits. Called by the driver, or a guest.
+        """Each other simulated thread raises `ProcessEnded` where it waits. Called by the driver, or a guest.
 
         Waits for the other guests, whose calls fail now.
         """
@@ -511,7 +502,7 @@ class RunToken:
         for sim_thread in tuple(self.sim_threads):
             if sim_thread is not me and sim_thread is not self.driver and not sim_thread.is_guest:
                 self.throw(sim_thread, ProcessEnded(), final=True)
-        for _ in range(1000):  # a thread that swallows `ProcessEnded` is left behind
+        for _ in range(1000):  # one that swallows `ProcessEnded` is left behind
             if not any(sim_thread is not me and sim_thread is not self.driver for sim_thread in self.sim_threads):
                 break
             self.pause()
@@ -524,7 +515,7 @@ class RunToken:
         here.process = None
 
     def abandon(self) -> None:
-        """Forget the other threads, which do not exist in a forked child."""
+        """In a forked child, without the other threads."""
         self.closed = True
 
 
@@ -536,7 +527,7 @@ def _call_safely(function: Callable[..., object], *arguments: Any) -> None:
 
 
 def _trace_of_driver() -> Any:
-    """The trace function of this thread; that of ``python -m pdb`` where it monitors events instead (from Python 3.14 on)."""
+    """This thread's; that of ``python -m pdb`` where it monitors events instead (from Python 3.14 on)."""
     trace: Any = sys.gettrace()
     if trace is None and sys.version_info >= (3, 14) and sys.monitoring.get_tool(sys.monitoring.DEBUGGER_ID) == "bdbtracer":
         frame = sys._getframe()
@@ -549,7 +540,7 @@ def _trace_of_driver() -> Any:
 
 
 def _trace_as(driver_trace: Any) -> None:
-    """Show this thread to a debugger that steps through the driver; one that traces all threads sees it already."""
+    """Show this thread to a debugger that steps through the driver."""
     if sys.gettrace() is None:
         bdb = sys.modules.get("bdb")
         if bdb is not None and isinstance(getattr(driver_trace, "__self__", None), bdb.Bdb):

@@ -1,7 +1,7 @@
 """Messages between the simulated processes of a session: the runtime's connections and reactors, without sockets and threads.
 
-A message is a callback of the run token: the thread that makes the next decision dispatches it, in the order of sending. So messages
-reach the runtime between operations and never in the middle of one, as in the native engine.
+A message is a callback of the run token: the thread that makes the next decision dispatches it, in the order of sending, between
+operations.
 """
 
 from __future__ import annotations
@@ -21,15 +21,13 @@ if TYPE_CHECKING:
 
 
 class LocalConnection(Connection):
-    """One end of a connection between two simulated processes."""
-
     __slots__ = ("_run_token", "home", "other")
 
     def __init__(self, run_token: RunToken, callbacks: Callbacks) -> None:
         super().__init__(*callbacks)
         self._run_token = run_token
         self.other: LocalConnection | None = None
-        #: The process at this end; None for the node.
+        #: None for the node.
         self.home: Any = None
 
     def post(self, message: Message) -> int:
@@ -42,14 +40,14 @@ class LocalConnection(Connection):
             self._run_token.call_soon(_deliver, self.other, message)
 
     def flush(self) -> None:
-        """Do nothing: messages are sent unbuffered."""
+        """Do nothing: sending is unbuffered."""
 
     @property
     def unsent(self) -> int:
         return 0
 
     def read_rest(self) -> None:
-        """Do nothing: messages sent before a death are dispatched before it."""
+        """Do nothing: earlier messages are dispatched before a death."""
 
     def close(self) -> None:
         if not self.closed:
@@ -71,7 +69,7 @@ def _deliver(connection: LocalConnection, message: Message) -> None:
     try:
         connection.on_message(connection, message)
     except Exception:
-        # A bug in mray must not lose the messages behind this one.
+        # A bug must not lose the messages behind this one.
         logger.exception("message %s from %r failed", message[:1], connection)
     finally:
         here.process = was
@@ -86,15 +84,11 @@ def connect(run_token: RunToken, here: Callbacks, home: Any, there: Callbacks, o
 
 
 class Listener(NamedTuple):
-    """A process that others may connect to."""
-
     callbacks: Callbacks
     home: Any
 
 
 class NodeOfMembers(Protocol):
-    """The part of the node that its members need."""
-
     run_token: RunToken
     #: By process id.
     listening: dict[str, Listener]
@@ -135,7 +129,7 @@ class LocalTransport:
         return {}
 
     def count_alone(self, connection: Connection) -> None:
-        """Do nothing: all messages are sent alike."""
+        """Do nothing: all messages are alike."""
 
     def leave(self) -> None:
         self._node.listening.pop(self._process, None)
@@ -146,7 +140,7 @@ class LocalTransport:
 
 
 class NeverSpins(Spinner):
-    """A spinner that never spins, since no other thread computes while one waits. A `Spinner` because waits take one."""
+    """Spinning is futile, since no other thread computes while one waits."""
 
     def __init__(self) -> None:
         AdaptiveSpinner.__init__(self, 0.0)
@@ -162,8 +156,6 @@ class NeverSpins(Spinner):
 
 
 class LocalReactor:
-    """The `WaitingPlace` of a simulated process, whose threads wait at the run token."""
-
     def __init__(self, run_token: RunToken, process: Any) -> None:
         self.run_token = run_token
         self.process = process
@@ -178,7 +170,7 @@ class LocalReactor:
         self.spinner = NeverSpins()
         self.wakeup_fd = -1
         self.wakeup_fds: tuple[int, ...] = ()
-        #: Descriptor -> the poller that checks whether it is readable.
+        #: Descriptor -> its poller.
         self._watched: dict[int, Callable[[], None]] = {}
         #: By the callbacks of waits without a thread.
         self._cancels: dict[Callable[[], object], Cancel] = {}
@@ -200,17 +192,17 @@ class LocalReactor:
         held.flush()
 
     def flush(self) -> None:
-        """Do nothing: messages are sent unbuffered."""
+        """Do nothing: sending is unbuffered."""
 
     @property
     def has_unsent(self) -> bool:
         return False
 
     def wake_background_reader(self) -> None:
-        """Do nothing: messages are delivered at each decision."""
+        """Do nothing: decisions deliver messages."""
 
     def keep_background_ticking(self) -> None:
-        """Do nothing: messages are sent unbuffered."""
+        """Do nothing: sending is unbuffered."""
 
     def wake(self) -> None:
         """Make a decision, which checks every predicate."""
@@ -278,7 +270,7 @@ class LocalReactor:
         return True
 
     def watch_wakeup(self, fd: int) -> None:
-        """Do nothing: each decision checks every waiting thread."""
+        """Do nothing: decisions check waiting threads."""
 
     def unwatch_wakeup(self, fd: int) -> None:
         """Do nothing: it is not watched."""
@@ -287,7 +279,7 @@ class LocalReactor:
         return -1
 
     def sleep_outside(self, sleeps: bool) -> None:
-        """Do nothing: no event loop watches for messages."""
+        """Do nothing: no event loop watches."""
 
     def start_background_reader(self) -> None:
         """Do nothing: no such thread exists."""

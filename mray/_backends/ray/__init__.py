@@ -10,17 +10,9 @@
 Only this package imports ray. A `mray.ObjectRef` wraps a ``ray.ObjectRef`` and pickles as that, so that Ray counts it in values and
 closures; top-level arguments are passed as Ray's refs, which Ray resolves. The same holds for handles of actors.
 
-Ray runs a *wrapper* of the user's function or class, pickled by value under the user's name. It carries the user's code as bytes, which
-a worker unpickles only after it has checked mray's version and installed its backend. Exceptions of user code are unchanged, so that
-Ray's ``retry_exceptions`` matches them; Ray's own errors are translated where they reach the user (`errors`).
-
-======================  ===================================================================================================
-wrapper                 a function or class that Ray runs instead of the user's, and under its name
-shipped                 user code on its way into a process of Ray's: bytes, unpickled once the backend is installed
-arrival                 the start of the backend in a worker of Ray, before any user code of the program runs there
-counterpart             Ray's own module instead of one of mray's; it takes and gives mray's objects
-session within          a session of mray inside a worker of Ray
-======================  ===================================================================================================
+Ray runs a *wrapper* of the user's function or class, pickled by value under the user's name. It carries the user's code as bytes,
+which a worker unpickles after it has checked mray's version and installed its backend. Exceptions of user code are unchanged, so that
+Ray's ``retry_exceptions`` matches them.
 
 Rejected: running Ray's workers with a patched pickler, which is private; one generic remote function for all (Ray's dashboards, errors,
 retries and concurrency groups go by function and class); Ray's client (``ray://``), whose pickles are of its own kind.

@@ -1,7 +1,4 @@
-"""From mray's `init` to Ray's: addresses, options, and errors.
-
-In the driver.
-"""
+"""From mray's `init` to Ray's: addresses, options, and errors."""
 
 from __future__ import annotations
 
@@ -23,9 +20,7 @@ _NO_CLIENT = "Ray's client, which mray cannot use: run the program on a machine 
 
 
 def ray_address(address: str) -> str:
-    """The address for Ray's `init`: ``local``, ``auto``, or that of a cluster that this machine belongs to. ValueError for others, such as
-    ``ray://host:port``, which is for Ray's client.
-    """
+    """``local``, ``auto``, or the address of a cluster that this machine belongs to. ValueError for others, such as ``ray://host:port``."""
     if address.startswith("ray://"):
         raise ValueError(f"{address!r} is an address for {_NO_CLIENT}")
     rest = address.removeprefix("ray:")
@@ -37,7 +32,7 @@ def ray_address(address: str) -> str:
 def connect(options: SessionOptions) -> None:
     """Connect this process to Ray; ``ray:local`` starts a cluster for it, which Ray ends with it.
 
-    Does nothing if the process is connected already (a worker of Ray, or a driver that also calls Ray).
+    Does nothing if the process is connected already.
     """
     if ray.is_initialized():
         if ray.util.client.ray.is_connected():
@@ -46,7 +41,7 @@ def connect(options: SessionOptions) -> None:
     address = ray_address(options.address or "ray:auto")
     given = _init_options(options, address == "local")
     with warnings.catch_warnings():
-        # Ray's warnings about its own future do not concern users of mray.
+        # Ray's warnings about its own future.
         warnings.simplefilter("ignore", FutureWarning)
         warnings.simplefilter("ignore", DeprecationWarning)
         ray.init(address=address, **given)
@@ -58,7 +53,7 @@ def _init_options(options: SessionOptions, starts: bool) -> dict[str, Any]:
     given: dict[str, Any] = {
         "namespace": options.namespace,
         "runtime_env": options.runtime_env,
-        "_skip_env_hook": True,  # `mray.init` has called the hook, if required
+        "_skip_env_hook": True,  # `mray.init` has called it
         "log_to_driver": options.log_to_driver,
         "logging_level": logger.level or logging.INFO,
     }
@@ -90,7 +85,6 @@ def _init_options(options: SessionOptions, starts: bool) -> dict[str, Any]:
 
 
 def info() -> dict[str, Any]:
-    """See `mray._api.backend.Backend.info`."""
     context = ray.get_runtime_context()
     node = node_here()
     return {

@@ -1,6 +1,6 @@
 """Ray's own modules instead of mray's (`Backend.counterpart`), and queries of Ray's tables (`Backend.query`).
 
-In driver and workers. A counterpart takes mray's refs, handles and enumerations and raises mray's errors.
+A counterpart takes mray's refs, handles and enumerations and raises mray's errors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mray._api.object_ref import ObjectRef
 from mray._backends.ray.errors import translating
 from mray._backends.ray.values import rays_own
 
-#: Modules of mray that Ray replaces. All others are built on the verbs.
+#: All other modules are built on the verbs.
 _ANSWERED_BY_RAY = frozenset({"util.collective", "util.metrics", "util.serialization", "util.state"})
 
 
@@ -56,7 +56,6 @@ class Counterpart:
 
 @functools.cache
 def counterpart(module: str) -> Counterpart | None:
-    """Ray's counterpart of a module of mray, if it has one."""
     return Counterpart(importlib.import_module(f"ray.{module}")) if module in _ANSWERED_BY_RAY else None
 
 
@@ -91,7 +90,7 @@ _KEY_VALUES: dict[str, Callable[..., Any]] = {
     "keys": internal_kv._internal_kv_list,
 }
 
-#: Queries of `mray._api.backend.Backend.query` and their functions; see also `QUERIES`.
+#: Queries and their functions; see also `QUERIES`.
 TABLES: dict[str, Callable[..., Any]] = {
     "key_values": _key_values,
     "named_placement_group": _named_placement_group,

@@ -1,9 +1,7 @@
 """Translation of a user's graph to Ray's DAG nodes.
 
-In the process that compiles. Every node connected with the root is translated, in the order of binding, so that Ray itself refuses
-invalid nodes and connections, with its own messages. Features that only mray has are refused here, by name.
-
-Interpreted graphs need no translation: `DAGNode.execute` makes ordinary calls.
+Every node connected with the root is translated, in the order of binding, so that Ray itself refuses invalid nodes and connections.
+Features that only mray has are refused here, by name.
 """
 
 from __future__ import annotations
@@ -27,15 +25,12 @@ from mray._api.object_ref import ObjectRef
 from mray._api.type_hint import AutoTransportType, ChannelOutputType, TorchTensorType
 from mray._backends.ray.values import rays_own
 
-#: The mechanisms that Ray's hints understand.
+#: Those that Ray's hints understand.
 _MECHANISMS = {"nccl": RayTensorType.ACCELERATOR, "shm": RayTensorType.AUTO}
 
 
 class Translation:
-    """Translates the nodes of one graph.
-
-    `function` returns Ray's remote function, `value` the value of a ref, `communicator` Ray's communicator for a user's.
-    """
+    """`function` returns Ray's remote function, `value` the value of a ref, `communicator` Ray's communicator for a user's."""
 
     def __init__(
         self,
@@ -48,7 +43,7 @@ class Translation:
         self._value = value
         self._communicator = communicator
         self._made: dict[DAGNode, Any] = {}
-        #: One handle for each actor, since Ray's handle counts the order in which methods are bound.
+        #: One for each actor, since Ray's handle counts the order in which methods are bound.
         self.actors: dict[ActorHandle, Any] = {}
 
     def of(self, root: DAGNode) -> Any:
@@ -95,7 +90,7 @@ class Translation:
         self._made[node] = method.options(num_returns=node.num_returns).bind(*args, **kwargs)
 
     def _arguments(self, node: DAGNode) -> tuple[Any, Any]:
-        """The arguments, with values instead of refs: a method of Ray's graph would receive the ref itself."""
+        """With values instead of refs: a method of Ray's graph would receive the ref itself."""
         args, kwargs = self._changed([list(node.get_args()), node.get_kwargs()])
         args = [self._value(each) if isinstance(each, ObjectRef) else each for each in args]
         return args, {name: self._value(each) if isinstance(each, ObjectRef) else each for name, each in kwargs.items()}

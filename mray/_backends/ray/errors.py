@@ -1,7 +1,6 @@
 """Translation of Ray's exceptions to mray's: same name, same attributes, readable text.
 
-In driver and workers, where Ray raises towards the user. Nothing is translated in the other direction: an mray exception that user code
-raises in a worker travels as the cause of Ray's error, and is that cause again here.
+An mray exception that user code raises in a worker travels unchanged, as the cause of Ray's error.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from mray._common.ids import TaskID
 WITHOUT_COUNTERPART: frozenset[str] = frozenset()
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-#: The first line of Ray's text of a failed task: ``ray::Name.method() (pid=1, ip=1.2.3.4, actor_id=..., repr=...)``.
+#: ``ray::Name.method() (pid=1, ip=1.2.3.4, actor_id=..., repr=...)``.
 _HEADER = re.compile(r"^(?P<title>.*)\(\) \(pid=(?P<pid>\d+), ip=(?P<ip>[^,)\s]+)(?:, actor_id=(?P<actor>[^,]*), repr=(?P<repr>.*))?\)$")
 _TRACEBACK = "Traceback (most recent call last):"
 #: Files whose frames do not help the user.
@@ -30,7 +29,7 @@ _OURS = re.compile(
 #: The prefix of a line in an exception group.
 _BARS = re.compile(r"(?: *\| )?")
 _FRAME = re.compile(r'File "[^"]*", line \d+, in (\S+)')
-#: Lines that begin a stack. Ray removes its own frames by two lines each, and so may leave a line of a hidden frame below them.
+#: Lines that begin a stack. Ray may leave a line of a hidden frame below them.
 _ABOVE_FRAMES = re.compile(r"Traceback \(most recent call last\):$|^ray::.*\(pid=")
 
 
@@ -51,8 +50,6 @@ def translated(error: BaseException) -> BaseException:
 
 
 class _Translating:
-    """A context in which Ray's exceptions are raised as mray's."""
-
     def __enter__(self) -> None:
         pass
 
@@ -78,7 +75,7 @@ def plain(text: str) -> str:
             lines.append(line)
             continue
         elif not rest.strip(" ^~") and not (lines and lines[-1][bars:].startswith("    ")):
-            continue  # a mark under a line that Ray has removed
+            continue  # under a line that Ray has removed
         if not ours:
             lines.append(line)
     return "\n".join(lines).replace("mray.exceptions.", "ray.exceptions.")  # the name that programs search for
@@ -89,17 +86,17 @@ def _alike(kind: type[Exception], error: Any) -> Exception:
 
 
 def _task_error(error: Any) -> exceptions.RayTaskError:
-    """Rebuild a failed task's error from its text, since Ray's instance retains only the cause and the text."""
+    """Rebuild a failed task's error from its text; Ray's instance retains only the cause and the text."""
     cause = translated(error.cause)
     if isinstance(cause, exceptions.RayTaskError):
-        cause = cause.cause  # raised by `get` inside a task: one error, whose text has both stacks
+        cause = cause.cause  # raised by `get` inside a task: its text has both stacks
     text = plain(ray.exceptions.RayTaskError.__str__(error) if "traceback_str" in vars(error) else str(error))
     header, _, rest = text.partition("\n")
     info = _HEADER.match(header)
     title = header.partition("() (pid=")[0]
     name = title.removeprefix("ray::")
     if info is None:
-        # An exception group, which Ray gives no header: only the frames name the function.
+        # An exception group, without Ray's header.
         frame = _FRAME.search(text)
         return exceptions.RayTaskError(name if frame is None else frame[1], text, cause).as_instanceof_cause()
     return exceptions.RayTaskError(

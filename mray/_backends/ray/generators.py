@@ -1,7 +1,4 @@
-"""Refs of the items of a remote generator, as Ray stores them, under mray's class.
-
-In driver and workers.
-"""
+"""Refs of the items of a remote generator, as Ray stores them, under mray's class."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from mray._backends.ray.errors import translating
 
 
 class RayObjectRefGenerator(ObjectRefGenerator):
-    """Forwards to Ray's generator; translates refs and errors."""
+    """Translates refs and errors."""
 
     __slots__ = ("_ray", "_wrap")
 

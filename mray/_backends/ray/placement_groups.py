@@ -1,7 +1,4 @@
-"""Placement groups on Ray: the part of the backend that creates, awaits and removes them.
-
-In driver and workers.
-"""
+"""Placement groups on Ray."""
 
 from __future__ import annotations
 
@@ -19,8 +16,6 @@ def _group(group_id: bytes) -> Any:
 
 
 class PlacementGroupCalls:
-    """Placement groups, for `RayBackend`."""
-
     def create_placement_group(
         self, bundles: list[dict[str, float]], strategy: str, name: str, detached: bool, selectors: list[dict[str, str]] | None
     ) -> bytes:

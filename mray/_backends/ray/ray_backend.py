@@ -1,6 +1,6 @@
 """`RayBackend`: mray's verbs on real Ray, in a driver or in a worker of Ray.
 
-Any thread. Refs, handles, options and errors are translated here and in the sibling modules; everything else is Ray's.
+Any thread.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mray._api.blueprint import ActorMethodSpec
     from mray._common.options import SessionOptions
 
-#: The last bytes of the id of a task's first ref.
+#: The end of the id of a task's first ref.
 _FIRST = (1).to_bytes(4, "little")
 
 
@@ -52,7 +52,7 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
 
     @classmethod
     def start(cls, options: SessionOptions) -> RayBackend:
-        """Connect this process to the cluster that the options' address names, or start one for it (``ray:local``)."""
+        """Connect this process to the options' cluster, or start one for it (``ray:local``)."""
         with translating:
             connecting.connect(options)
         backend = cls(driver=not in_worker())
@@ -90,7 +90,7 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
         try:
             with translating:
                 values: list[Any] = ray.get([rays_ref(ref) for ref in refs], timeout=timeout)
-        except SystemExit:  # Ray ends waiting threads so when a session ends
+        except SystemExit:  # so Ray ends waiting threads when a session ends
             if self.ended is None:
                 raise
             raise self.ended from None
@@ -146,7 +146,7 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
         return _returned(returned)
 
     def _plan(self, function: Any, options: dict[str, Any]) -> Any:
-        """Ray's remote function; created once, so that Ray ships it once."""
+        """Created once, so that Ray ships it once."""
         exports = self.exports(function)
         made = exports.get("remote")
         if made is None:
@@ -159,8 +159,8 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
     def cancel(self, ref: ObjectRef, force: bool, recursive: bool) -> None:
         entry = rays_ref(ref)
         with translating:
-            # Ray has the value before it regards the task as done; cancelling in between would abort this process (an assertion of Ray's).
-            # Not for later refs: a generator may continue after these items.
+            # Ray has the value before it regards the task as done; cancelling in between would abort this process. Not for later refs: a
+            # generator may continue.
             if ref.binary().endswith(_FIRST) and _is_ready(entry):
                 return
             ray.cancel(entry, force=force, recursive=recursive)
@@ -213,7 +213,7 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
         raise NotImplementedError(f"a handle of actor {actor_id.hex()} came without Ray's own.")
 
     def export_handle(self, handle: ActorHandle) -> None:
-        """Check the handle: Ray pickles and counts its own, and aborts the process for one that it does not know any more."""
+        """Check the handle: Ray aborts the process for one that it does not know any more."""
         _check_session(handle)
 
     def kill_actor(self, handle: ActorHandle, no_restart: bool) -> None:
@@ -287,7 +287,7 @@ def _returned(returned: Any) -> Any:
 
 
 def _is_ready(entry: ray.ObjectRef) -> bool:
-    """Whether a task is done; TypeError if it is of another session, as `cancel` raises for other refs."""
+    """TypeError for a task of another session."""
     try:
         return bool(ray.wait([entry], timeout=0, fetch_local=False)[0])
     except ValueError as error:
@@ -295,7 +295,7 @@ def _is_ready(entry: ray.ObjectRef) -> bool:
 
 
 def _check_session(handle: ActorHandle) -> None:
-    """ActorDiedError for a handle from a session that this process has ended, on Ray or not."""
+    """ActorDiedError for a handle from an ended session, on Ray or not."""
     carried = rays_own(handle)
     if carried is None or carried._ray_cluster_and_job != cluster_and_job():  # noqa: SLF001  (Ray's)
         actor = handle.__actor_outline__()
@@ -320,7 +320,7 @@ def arrive(payload: bytes) -> Shipped:
 
 
 def _arrival_by_value() -> Arrival:
-    """A function of no module, which is therefore pickled by value."""
+    """A function of no module, and so pickled by value."""
 
     def unpack_mray(version: str, payload: bytes) -> Any:
         try:
@@ -344,5 +344,4 @@ def _arrival_by_value() -> Arrival:
     return made
 
 
-#: The `arrival` of each `Shipped`.
 ARRIVAL = _arrival_by_value()

@@ -1,6 +1,6 @@
-"""A user's communicator as Ray's graphs expect it: the same calls, with Ray's handles of actors.
+"""A user's communicator as Ray's graphs expect it, with Ray's handles of actors.
 
-In the process that compiles, and pickled in every actor that takes part.
+In the compiling process, and pickled in every actor that takes part.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class CarriedCommunicator(RaysCommunicator):  # type: ignore[misc]
     """Forwards every call to the user's communicator."""
 
     def __init__(self, carried: Communicator, actors: list[Any]) -> None:
-        """`actors`: Ray's handles of the carried communicator's actors, in its order."""
+        """`actors`: Ray's handles of the communicator's actors, in its order."""
         self._carried = carried
         self._actors = actors
 
@@ -76,7 +76,7 @@ class CarriedCommunicator(RaysCommunicator):  # type: ignore[misc]
 
 
 def carried_by_ray(carried: Communicator, actors: list[Any]) -> Any:
-    """Ray's communicator for a user's. mray's own, which works on one machine, is replaced by Ray's of the same kind."""
+    """Ray's communicator for a user's; for mray's own, Ray's of the same kind."""
     if type(carried).__name__ == "CPUCommunicator" and type(carried).__module__.startswith("mray."):
         return CPUCommunicator(len(actors), actors)
     return CarriedCommunicator(carried, actors)
@@ -87,5 +87,4 @@ def _reduction(op: Any) -> ReduceOp:
 
 
 def _id_of(actor: Any) -> Any:
-    """The id of Ray's handle, or of mray's under Ray's attribute."""
     return actor._ray_actor_id  # noqa: SLF001

@@ -1,7 +1,7 @@
 """A graph that Ray has compiled, in the process that compiled it.
 
-It has the interface of mray's graphs as far as Ray supports it; the rest raises NotImplementedError. Like Ray's, it is for one thread at
-a time, or with ``enable_asyncio=True`` for the event loop in which it was compiled. Errors are mray's.
+What Ray does not support raises NotImplementedError. For one thread at a time, or with ``enable_asyncio=True`` for the event loop in
+which it was compiled. Errors are mray's.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ class CompiledDAGRef(GraphRef):
     def get(self, timeout: float | None = None, out: Any = None) -> Any:
         """Return the value, or raise the exception of the failed method; once.
 
-        `timeout` in seconds: ``None`` waits as long as `DAGContext.get_timeout` says (forever unless set), ``-1`` forever, ``0`` does
-        not wait; RayChannelTimeoutError when it has passed, after which the ref can still be got. With `out`, an array or tensor, the
-        value is copied there. When an actor of the graph dies, Ray ends the graph and this raises ActorDiedError.
+        `timeout` in seconds: ``None`` waits for `DAGContext.get_timeout` (forever unless set), ``-1`` forever, ``0`` does not wait;
+        RayChannelTimeoutError when it has passed, and the ref can still be got. With `out`, an array or tensor, the value is copied
+        there. When an actor of the graph dies, Ray ends the graph and this raises ActorDiedError.
         """
         try:
             value = self._ref.get(self._graph.get_timeout if timeout is None else timeout)
         except BaseException as error:
             if isinstance(error, RaysTimeout):
-                # Ray takes a ref for got after the first call, although its result has not arrived.
+                # Ray takes a ref for got after the first call.
                 self._ref._ray_get_called = False  # noqa: SLF001  (Ray's)
             raise self._graph.explained(error) from None
         return value if out is None else receive_into(value, out)
@@ -98,11 +98,11 @@ class RayGraph:
     def __init__(self, graph: Any, get_timeout: float | None, in_flight: int, keep: Any, handles: dict[Any, Any]) -> None:
         self._graph = graph
         self._in_flight = in_flight
-        #: Seconds for `get` without a timeout.
+        #: For `get` without a timeout.
         self.get_timeout = _FOR_EVER if get_timeout is None else get_timeout
         #: The user's DAG, whose handles keep the actors alive.
         self._keep = keep
-        #: mray's handles of its actors, by Ray's.
+        #: By Ray's handles, mray's.
         self._handles = handles
         self._torn_down = False
 
@@ -122,9 +122,7 @@ class RayGraph:
         return CompiledDAGRef(self, made)
 
     async def execute_async(self, /, *args: Any, **kwargs: Any) -> CompiledDAGFuture | list[CompiledDAGFuture]:
-        """Like `execute`, for graphs compiled with ``enable_asyncio=True``: a future, or a list of them, to be awaited in this event
-        loop.
-        """
+        """Return a future, or a list of them, to be awaited in this event loop; for graphs compiled with ``enable_asyncio=True``."""
         with translating:
             made = await self._graph.execute_async(*args, **kwargs)
         if type(made) is list:
@@ -144,8 +142,7 @@ class RayGraph:
     def explained(self, error: BaseException) -> BaseException:
         """mray's exception for one of Ray's.
 
-        Waits for Ray's final answer: Ray closes a graph's channels perhaps before it reports the death of an actor, and finds out about
-        unreachable ones some seconds later.
+        Waits for Ray's final answer: Ray may close channels before it reports an actor's death.
         """
         deadline = monotonic() + _UNTIL_DEAD
         if isinstance(error, RaysChannelError) and not isinstance(error, RaysTimeout) and not self._torn_down:

@@ -1,7 +1,7 @@
-"""Compiling on Ray: converts the user's options and graph to Ray's, and Ray's compiled graph to mray's.
+"""Compiling on Ray.
 
-In the process that compiles. Timeouts are mray's: `get` waits forever unless `DAGContext.get_timeout` or its setting says otherwise,
-since Ray, too, ends a graph and its waiters when an actor of it dies.
+Timeouts are mray's: `get` waits forever unless `DAGContext.get_timeout` or its setting says otherwise, since Ray, too, ends waiters
+when an actor dies.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def compile_graph(
 ) -> RayGraph:
     """Let Ray compile the graph that ends in `root`; the options are those of `DAGNode.experimental_compile`.
 
-    `function` returns Ray's remote function, `value` the value of a ref. Waits until all actors are ready. Raises Ray's errors, and
-    NotImplementedError or ValueError for a feature that only mray has.
+    `function` returns Ray's remote function, `value` the value of a ref. Waits until all actors are ready. NotImplementedError or
+    ValueError for a feature that only mray has.
     """
     if when_full != "raise":
         raise NotImplementedError(

@@ -1,7 +1,7 @@
-"""Conversion of mray's options to Ray's: of tasks, actors, methods and `init`.
+"""Conversion of mray's options to Ray's.
 
-Pure, except that it creates objects of Ray's classes. mray's options are checked and complete; Ray is passed those that differ from
-mray's defaults, so that its own defaults apply elsewhere.
+mray's options are checked and complete; Ray is passed those that differ from mray's defaults, so that its own defaults apply
+elsewhere.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mray._api.placement_group import PlacementGroup
 from mray._common.ids import PlacementGroupID
 from mray._common.options import ACTOR_OPTIONS, TASK_OPTIONS, Option
 
-#: Options that Ray lacks: they fail at the call.
+#: Options that Ray lacks.
 _MISSING = {"cpu_affinity": "pins tasks and actors to CPUs"}
 #: Options of a function, not of a call.
 _OF_FUNCTIONS = ("max_calls", "_num_objects_per_yield")
@@ -26,7 +26,7 @@ _OF_CLASSES = ("concurrency_groups", "enable_tensor_transport")
 
 
 def function_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of ``ray.remote`` for a function; `given` are the decorator's."""
+    """For ``ray.remote``; `given` are the decorator's."""
     options = {name: given[name] for name in _OF_FUNCTIONS if given.get(name) is not None}
     if given.get("num_gpus"):
         options["num_gpus"] = given["num_gpus"]  # Ray derives max_calls from it
@@ -34,23 +34,23 @@ def function_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def task_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of ``.options`` of Ray's remote function, from complete `options`; 0 GPUs count as not asked for."""
+    """For ``.options``, from complete `options`; 0 GPUs count as not asked for."""
     found = {name: value for name, value in _translated(options, TASK_OPTIONS).items() if name not in _OF_FUNCTIONS}
     return found if found.get("num_gpus") else {name: value for name, value in found.items() if name != "num_gpus"}
 
 
 def class_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of ``ray.remote`` for a class, from complete `options`."""
+    """For ``ray.remote``, from complete `options`."""
     return {name: options[name] for name in _OF_CLASSES if options.get(name) is not None}
 
 
 def actor_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of ``.options`` of Ray's actor class, from complete `options`."""
+    """For ``.options``, from complete `options`."""
     return {name: value for name, value in _translated(options, ACTOR_OPTIONS).items() if name not in _OF_CLASSES}
 
 
 def method_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a call of a method; ``retry_exceptions`` that only the class knows are left to it."""
+    """For a call; ``retry_exceptions`` that only the class knows are left to it."""
     return {name: value for name, value in options.items() if value is not None and value != "declared"}
 
 
@@ -84,7 +84,7 @@ def group_from(group: Any) -> PlacementGroup:
 
 
 def strategy_of(value: Any) -> Any:
-    """Ray's scheduling strategy; strings are unchanged."""
+    """Strings are unchanged."""
     kind = type(value).__name__
     if kind == "PlacementGroupSchedulingStrategy":
         group = value.placement_group

@@ -1,7 +1,7 @@
 """Callbacks, timers and waits: the part of the backend that calls back.
 
-In driver and workers. Ray calls back in a thread that must not block, so callbacks are queued for a thread here, where they may get,
-submit and wait. Ray does not report the death of an actor without a pending call, so watched actors are polled.
+Ray calls back in a thread that must not block, so callbacks are queued for a thread here, where they may get, submit and wait. Ray
+does not report the death of an actor without a pending call, so watched actors are polled.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-#: Seconds between two polls of the watched actors.
+#: Seconds between polls of the watched actors.
 INTERVAL = 0.5
 
 
 class WaitCalls:
-    """Callbacks, timers and conditions, for `RayBackend`. Any thread."""
+    """Any thread."""
 
     def __init__(self) -> None:
         self._waiting = threading.Condition()
-        #: The number of `wake` calls; a thread that has tested its predicate at a lower number tests it again.
+        #: Calls of `wake`; a thread that has tested its predicate at a lower number tests it again.
         self._wakes = 0
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._caller: threading.Thread | None = None
-        #: Actor's id in hex -> callbacks for its death.
+        #: Actor's id in hex -> callbacks.
         self._watched: dict[str, list[Callable[[RayActorError], None]]] = {}
-        #: Callbacks of values that are not ready, by number.
+        #: By number, callbacks of values that are not ready.
         self._pending: dict[int, Callable[[], None]] = {}
         self._numbers = count()
-        #: The error of every later call, once the session has ended.
+        #: Of every later call, once the session has ended.
         self.ended: RaySystemError | None = None
 
     def then(self, ref: ObjectRef | ActorHandle, callback: Callable[..., None], *, soon: bool = True) -> Cancel:

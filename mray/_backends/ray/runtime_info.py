@@ -1,6 +1,6 @@
 """Attributes of the calling process and listings of the cluster, from Ray, with mray's names.
 
-In driver and workers. Only this module reads Ray's object of the process (`global_worker`).
+Only this module reads Ray's object of the process (`global_worker`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ def _binary(text: str | None) -> bytes | None:
 
 
 class RuntimeInfo(dict[str, Any]):
-    """See `mray._api.backend.Backend.context`. Each attribute is fetched when read, since some cost Ray a round trip.
+    """Each attribute is fetched when read, since some cost Ray a round trip.
 
-    Works after Ray was shut down, too: a process that exits asks whether it is a driver.
+    Works after Ray was shut down: an exiting process asks whether it is a driver.
     """
 
     def __init__(self, mode: str, namespace: str) -> None:
@@ -53,22 +53,19 @@ def _here() -> Any:
 
 
 def in_worker() -> bool:
-    """Whether Ray has started this process."""
     return bool(ray_worker.global_worker.mode == ray.WORKER_MODE)
 
 
 def pickles_in_band() -> bool:
-    """Whether this thread is pickling something for Ray."""
     return bool(ray_worker.global_worker.get_serialization_context().is_in_band_serialization())
 
 
 def cluster_and_job() -> Any:
-    """The session of Ray that this process is in, as Ray's handles name it."""
+    """The session of this process, as Ray's handles name it."""
     return ray_worker.global_worker.current_cluster_and_job
 
 
 def node_here() -> Any:
-    """Ray's object of the node that this process belongs to."""
     return ray_worker.global_worker.node
 
 
@@ -133,7 +130,6 @@ def _placement_groups() -> list[dict[str, Any]]:
     return rows
 
 
-#: The queries of `mray._api.backend.Backend.query` and their functions.
 QUERIES: dict[str, Callable[..., Any]] = {
     "cluster_resources": ray.cluster_resources,
     "available_resources": ray.available_resources,

@@ -1,7 +1,7 @@
 """Transport of user code into a process of Ray: first the backend, then the code.
 
-In workers of Ray and in the driver. A `Shipped` pickles as a small function by value (`mray._backends.ray.ray_backend.ARRIVAL`) that
-needs nothing installed, so that a node without mray, or with another version, reports that instead of failing somewhere inside.
+A `Shipped` pickles as a small function by value (`mray._backends.ray.ray_backend.ARRIVAL`) that needs nothing installed, so that a
+node without mray, or with another version, reports that.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from mray._api.blueprint import bound_method
 from mray._backends.ray.values import RAYS_VALUES, value_of
 from mray._common.version import __version__
 
-#: Takes a version of mray and a pickle; a small function of no module.
+#: Takes a version of mray and a pickle; a function of no module.
 Arrival = Callable[[str, bytes], "Shipped"]
 
 
 class Shipped:
-    """A function or a class, and the bytes that it travels as. `target` is the user's object; `arrival` travels by value."""
+    """`target` is the user's object; `arrival` travels by value."""
 
     __slots__ = ("arrival", "payload", "target")
 
@@ -29,7 +29,7 @@ class Shipped:
 
     @staticmethod
     def arrived(args: tuple[Any, ...]) -> Any:
-        """The arguments for user code, with values of Ray's classes converted."""
+        """Arguments for user code, with values of Ray's classes converted."""
         for arg in args:
             if type(arg) in RAYS_VALUES:
                 return [value_of(arg) for arg in args]

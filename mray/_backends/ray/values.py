@@ -1,7 +1,4 @@
-"""Conversion of objects that only Ray creates to mray's: refs, and values of Ray's classes.
-
-In driver and workers.
-"""
+"""Conversion of objects that only Ray creates to mray's: refs, and values of Ray's classes."""
 
 from __future__ import annotations
 
@@ -18,7 +15,6 @@ from mray._backends.ray.ray_options import group_from
 
 
 def ref_of(ref: Any) -> ObjectRef:
-    """mray's ref for a ref of Ray."""
     return ObjectRef(ref.binary(), ref)
 
 
@@ -28,14 +24,14 @@ def rays_own(thing: ObjectRef | ActorHandle) -> Any:
 
 
 def rays_ref(ref: ObjectRef) -> Any:
-    """Ray's ref inside one of mray's. For an unknown id ValueError, as of Ray's refs of former sessions."""
+    """ValueError for an unknown id, as for Ray's refs of former sessions."""
     found = rays_own(ref)
     if found is None:
         raise ValueError(f"Ray object whose owner is unknown: {ref!r}: no session made it.")
     return found
 
 
-#: Types of values that only Ray creates, with their conversions.
+#: Types that only Ray creates -> conversions.
 RAYS_VALUES: dict[type, Callable[[Any], Any]] = {
     ray.DynamicObjectRefGenerator: lambda found: DynamicObjectRefGenerator([ref_of(ref) for ref in found]),
     PlacementGroup: group_from,
@@ -43,6 +39,5 @@ RAYS_VALUES: dict[type, Callable[[Any], Any]] = {
 
 
 def value_of(value: Any) -> Any:
-    """The value, converted if its type is Ray's."""
     translate = RAYS_VALUES.get(type(value))
     return value if translate is None else translate(value)

@@ -1,18 +1,14 @@
 """A session of mray inside a worker of Ray: "Ray between machines, mray within".
 
-In a worker of Ray, after ``mray.init(address="local")``. Until ``mray.shutdown()`` or the end of the process, everything that the worker
-creates belongs to the session within, lives on this machine, and ends with the worker. Objects of the cluster remain usable: its refs
-can be got, waited for and awaited, its actors called and killed.
+In a worker of Ray, from ``mray.init(address="local")`` to ``mray.shutdown()``. What the worker creates belongs to the session within
+and ends with the worker. Refs and actors of the cluster remain usable.
 
 ::
 
     cluster ─── refs, handles, values ───▶ worker of Ray ═══ NativeWithin ═══▶ workers of the session within
                                              RayBackend (outer)
 
-Refs and handles do not cross, since the processes of the session within know no cluster, and the cluster cannot reach them: the error
-says to pass the value.
-
-tests/engines/cluster/test_example.py runs it on both machines of a cluster, tests/api/test_session_within.py in one.
+Refs and handles do not cross, since neither side knows the other's processes.
 """
 
 from __future__ import annotations
@@ -159,7 +155,7 @@ class NativeWithin(NativeBackend):
 
 
 def _is_own(ref: ObjectRef) -> bool:
-    """Whether a ref is of a session of mray, or unknown (the engine then raises the error)."""
+    """Whether a ref is of a session of mray, or unknown (the engine raises the error)."""
     entry = rays_own(ref)
     return entry is None or isinstance(entry, Entry)
 
@@ -169,7 +165,7 @@ def _is_here(handle: ActorHandle) -> bool:
 
 
 def _check_arguments(args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> None:
-    """ValueError for top-level refs of the cluster; those inside arguments are checked when pickled."""
+    """ValueError for top-level refs of the cluster; inner ones are checked when pickled."""
     for value in (*args, *kwargs.values()) if kwargs else args:
         if type(value) is ObjectRef and not _is_own(value):
             raise ValueError(_NOT_IN.format(repr(value)))

@@ -1,8 +1,7 @@
 """Wrappers: functions and classes that Ray receives instead of the user's.
 
-In the driver and in workers that make calls. To Ray a wrapper looks like the user's own (names, signature, generator or coroutine or
-not, options of `mray.method`); it has the user's code in a cell, as a `Shipped`. It is pickled by value: the functions below must not
-use globals.
+To Ray a wrapper looks like the user's own (names, signature, kind, options); it has the user's code in a cell, as a `Shipped`. It is
+pickled by value: the functions below must not use globals.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from mray._inside.values import UNPICKLABLE, serialization_error
 
 
 def shipped(owner: Any, kind: str, value: Any, arrival: Arrival) -> Shipped:
-    """The user's function or class with its bytes, as it is now; TypeError if it cannot be pickled (see `serialization_error`)."""
+    """The user's function or class with its bytes; TypeError if it cannot be pickled (see `serialization_error`)."""
     try:
         payload = ray.cloudpickle.dumps(owner.code() if kind == "actor class" else value)
     except UNPICKLABLE as error:
@@ -37,7 +36,6 @@ def shipped(owner: Any, kind: str, value: Any, arrival: Arrival) -> Shipped:
 
 # ------------------------------------------------------------------------------------------- functions
 def function_wrapper(function: Any, arrival: Arrival) -> Any:
-    """The wrapper of a `RemoteFunction`."""
     code = shipped(function, "function", function.function, arrival)
     wrapper = _generator_task(code) if function.is_generator else _task(code)
     return _disguised(wrapper, function.name, function.module, function.signature)
@@ -75,7 +73,7 @@ def _disguised(wrapper: Any, name: str, module: str, signature: CallSignature, b
 
 
 def _module_name(module: str | None) -> str:
-    """The name of a module for Ray: for the program its file, as Ray names programs; by itself Ray would use the wrapper's file."""
+    """A module's name for Ray: for the program its file; by itself Ray would use the wrapper's file."""
     if module and module != "__main__":
         return module
     file = getattr(sys.modules["__main__"], "__file__", None)
@@ -95,7 +93,7 @@ def _unused(names: set[str]) -> str:
 
 
 # --------------------------------------------------------------------------------------------- classes
-#: Options of `mray.method` that ``ray.method`` takes.
+#: Those that ``ray.method`` takes.
 _METHOD_OPTIONS = (
     "concurrency_group",
     "max_task_retries",
@@ -108,7 +106,6 @@ _METHOD_OPTIONS = (
 
 
 def class_wrapper(blueprint: ActorBlueprint, arrival: Arrival) -> type:
-    """The wrapper of a blueprint's class."""
     user_class: Any = blueprint.cls
     code = shipped(blueprint, "actor class", user_class, arrival)
     body: dict[str, Any] = {"__module__": blueprint.module or "__main__", "__qualname__": blueprint.name, "__doc__": None}
@@ -121,12 +118,12 @@ def class_wrapper(blueprint: ActorBlueprint, arrival: Arrival) -> type:
     names = {name: body[name] for name in ("__module__", "__qualname__", "__doc__")}
     if user_class.__repr__ is not object.__repr__:
         body["__repr__"] = names["__repr__"] = _representation(code)
-    # Ray uses a class with this attribute unchanged, and takes from it the name and whether there is a `__repr__`.
+    # Ray uses a class with this attribute unchanged, and takes the name and whether there is a `__repr__` from its value.
     body["__ray_actor_class__"] = type(blueprint.class_name, (), names)
     return type(blueprint.class_name, (), body)
 
 
-#: Methods that Python calls on the instance; the wrapper's `__repr__` calls the user's.
+#: Called on the instance by Python; the wrapper's `__repr__` calls the user's.
 _OF_THE_WRAPPER = frozenset({"__init__", "__repr__", "__getattr__", "__getattribute__", "__setattr__", "__delattr__", "__del__",
                              "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__eq__", "__hash__", "__bool__",
                              "__len__"})  # fmt: skip
@@ -229,7 +226,7 @@ def _representation(code: Shipped) -> Callable[[Any], str]:
 
 # ------------------------------------------------------------------------------- classes known by a handle
 def blueprint_of(handle: Any) -> ActorBlueprint:
-    """A blueprint made from Ray's handle, for actors that this process knows by name only."""
+    """A blueprint from Ray's handle, for actors known by name only."""
     descriptor = handle._ray_actor_creation_function_descriptor
     returns, generators = handle._ray_method_num_returns, handle._ray_method_is_generator
     specs: dict[str, ActorMethodSpec] = {}
