@@ -1,23 +1,20 @@
-"""NVIDIA's GPUs: memory and streams by the driver (`mray._device.libcuda`), tensors by torch (`mray._device.cuda_tensors`).
+"""NVIDIA's GPUs: memory and streams by the driver, tensors by torch.
 
-Any process without a parent that has used CUDA; any thread, finalizers included. Calls are made in the context of a device
-(`mray._device.cuda_context`).
+Any process without a parent that has used CUDA; any thread, finalizers included.
 
 **Captures.** While a thread captures a CUDA graph, some calls (allocating, freeing, opening) are refused in every thread of the process,
-and invalidate the capture. Where they do not concern the captured work they are made in the mode that permits them. A word that is set or
-awaited on a captured stream would be so at each replay, and not now, so `set_word` and `await_word` refuse, and leave the capture intact.
-Edges are read and written before and after a capture, not within.
+and invalidate the capture. Where they do not concern the captured work they are made in the mode that permits them. A word that is set
+or
+awaited on a captured stream would be so at each replay, so `set_word` and `await_word` refuse, and leave the capture intact.
 
-**Undefined by CUDA**, and handled by the layers above: freeing memory that another process has open. Memory of a dead process is freed by
-the driver when no other has it open.
+**Undefined by CUDA**, and handled by the layers above: freeing memory that another process has open. The driver frees memory of a dead
+process when no other has it open.
 
-**Order** between streams is by words of pinned host memory (64-bit stream memory operations, which every GPU of today's torch has with
-drivers from CUDA 12 on). Where a device lacks them, tensors go through the host.
+**Order** between streams is by words of pinned host memory (64-bit stream memory operations, from CUDA 12 on). Where a device lacks
+them, tensors go through the host.
 
-No call for a message waits within the driver: `synchronize` polls, so that a signal, or the notification of a death, ends it.
-
-**Implicit waits for the device**: opening and pinning memory may wait, closing and freeing it does. All of that is done when edges are
-created, grow or end, not for a message.
+**Waits for the device**: opening and pinning memory may wait, closing and freeing it does, so this is done when edges are created, grow
+or end, never for a message.
 """
 
 from __future__ import annotations
@@ -39,9 +36,9 @@ from mray._device.cuda_tensors import PER_THREAD, CudaTensors
 from mray._device.device import Aliases, Device, DeviceFaultError, Mark, Platform, TensorInfo
 from mray._device.libcuda import CudaError, IpcHandle, LibCuda
 
-#: Smaller allocations would share a piece of memory with others, and be exported together with them.
+#: Smaller allocations would be exported together with others in the same piece of memory.
 _GRAIN = 2 << 20
-#: Seconds between two polls of a stream, at first and at most.
+#: Seconds between two polls of a stream.
 _FIRST_PAUSE, _LAST_PAUSE = 20e-6, 1e-3
 
 
@@ -54,16 +51,13 @@ class CudaDevice(Device):
         self.index = index
         ordinal = ctypes.c_int()
         cuda.check("Looking for a GPU", cuda.cuDeviceGet(ctypes.byref(ordinal), index))
-        #: The driver's number.
         self.ordinal = ordinal.value
         self.uuid = self._ask_uuid()
         self.name = self._ask_name()
         self.context = CudaContext(cuda, self.ordinal, lambda: tensors.is_current(index))
         self._marks = CudaMarks(cuda, self.context)
         self._accessible: dict[str, bool] = {}
-        #: Created by `create_stream`.
         self._own_streams: set[int] = set()
-        #: A stream without work, for `check`.
         self._idle_stream = 0
 
     # ------------------------------------------------------------------------------------ identity, without a context
@@ -82,7 +76,7 @@ class CudaDevice(Device):
         return text.value.decode(errors="replace")
 
     def reaches(self, uuid: str) -> bool:
-        """See the base. NVIDIA's management library answers for GPUs that this process does not see; unknown ones are refused."""
+        """NVML answers for GPUs that this process does not see; unknown ones are refused."""
         known = self._accessible.get(uuid)
         if known is None:
             known = self._accessible[uuid] = self._ask_access(uuid)
@@ -101,7 +95,7 @@ class CudaDevice(Device):
         return f"<GPU {self.index}: {self.name}, {self.uuid}>"
 
     def check(self) -> None:
-        """See the base. Never queries a stream of the user: that would invalidate a capture from it."""
+        """Never queries a stream of the user: that would invalidate a capture from it."""
         if not self._idle_stream:
             self._idle_stream = self.create_stream()
         status = self.context.status_during_captures(self._cuda.cuStreamQuery, self._idle_stream)
@@ -120,7 +114,6 @@ class CudaDevice(Device):
         return free.value, total.value
 
     def allocate(self, size: int) -> int:
-        """See the base. Takes multiples of 2 MiB, so that exporting it exports nothing else."""
         size = max(1, (size + _GRAIN - 1) // _GRAIN) * _GRAIN
         address = ctypes.c_uint64()
         try:
@@ -142,7 +135,7 @@ class CudaDevice(Device):
         return bytes(handle)
 
     def open_memory(self, handle: bytes) -> int:
-        """See the base. A process cannot open what it has exported itself."""
+        """A process cannot open what it has exported."""
         address = ctypes.c_uint64()
         self.context.call_during_captures(
             "Opening another process's memory",
@@ -238,10 +231,7 @@ class CudaDevice(Device):
         return self._marks.mark(stream)
 
     def synchronize(self, stream: int) -> None:
-        """Wait for the stream; other threads of the process run meanwhile, and signals are handled.
-
-        It polls: a wait within the driver is not interrupted by signals, and never ends where the stream waits for a dead process.
-        """
+        """Polls: a wait within the driver is not interrupted by signals, and never ends where the stream waits for a dead process."""
         pause = _FIRST_PAUSE
         while (status := self.context.status_during_captures(self._cuda.cuStreamQuery, stream)) == libcuda.NOT_READY:
             clock.sleep(pause)
@@ -269,7 +259,6 @@ class CudaDevice(Device):
         return self._tensors.aliases(tensor)
 
     def close(self) -> None:
-        """Drop marks; the next use creates others."""
         with contextlib.suppress(DeviceFaultError):
             self._marks.close()
         stream, self._idle_stream = self._idle_stream, 0
@@ -283,7 +272,6 @@ class CudaPlatform(Platform):
     name = "cuda"
 
     def __init__(self, cuda: LibCuda, tensors: CudaTensors | None = None) -> None:
-        """Takes an initialized library."""
         self._cuda = cuda
         self._tensors = tensors or CudaTensors()
         self.devices: list[CudaDevice] = [CudaDevice(cuda, self._tensors, index) for index in range(_device_count(cuda))]
@@ -301,9 +289,9 @@ class CudaPlatform(Platform):
         index = tensors.device_of(tensor)
         strides: tuple[int, ...] | None = None
         if not lies_dense(tensor):
-            with self.devices[index].context.during_captures():  # torch has to allocate a copy
+            with self.devices[index].context.during_captures():  # torch allocates a copy
                 given, (tensor, strides) = tensor, dense(tensor)
-                self.use_on(given, tensors.current_stream(index))  # it may belong to another stream, and be dropped before it is copied
+                self.use_on(given, tensors.current_stream(index))  # else its memory may be reused before it is copied
         elif not tensor.is_contiguous():
             strides = tuple(tensor.stride())
         return tensor, TensorInfo(index, tensor.data_ptr(), tensor.nbytes, tensors.name_of(tensor.dtype), tuple(tensor.shape), strides)
@@ -328,7 +316,6 @@ class CudaPlatform(Platform):
         self._tensors.use_on(tensor, stream)
 
     def synchronize(self, device: Device, stream: int) -> None:
-        """See the base. Other threads of the process run meanwhile."""
         self.synchronizations += 1
         self.devices[device.index].synchronize(stream)
 
@@ -347,7 +334,6 @@ class CudaPlatform(Platform):
         return self.devices[index].context.current()
 
     def close(self) -> None:
-        """Drop marks. Contexts stay."""
         super().close()
         for device in self.devices:
             device.close()
@@ -362,7 +348,7 @@ def _device_count(cuda: LibCuda) -> int:
 def find_platform(cuda: LibCuda | None = None) -> CudaPlatform | None:
     """The platform, or None if there is no driver, it cannot be used, or it shows no device. Creates no context.
 
-    Initializes the driver, after which forked children cannot use it: not for a process that forks others.
+    Initializes the driver, after which forked children cannot use it.
     """
     cuda = cuda or libcuda.load()
     if cuda is None or cuda.cuInit(0) != libcuda.SUCCESS:

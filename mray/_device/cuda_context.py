@@ -1,12 +1,10 @@
 """The context of a GPU, in which calls of the driver are made.
 
-Any thread, finalizers included. Everything happens in the *primary* context of a device, which torch, cupy and NCCL use too, so that
-addresses, streams and events are shared with them. The first call that needs it retains it. The driver works on the context that is
-current in the calling thread, which only the driver knows: a thread may be new, or a finalizer's, or torch may have switched its device.
-So each call asks, and restores another current context afterwards, since to torch the current context *is* the current device. Where
-torch reports that it works on the device in this thread, which is much cheaper to ask, the context is current, or none is: then the
-driver refuses the call, and it is made again. A forked child can use none of this: its calls raise RuntimeError, and its releases do
-nothing.
+Any thread, finalizers included. This is the *primary* context of a device, which torch, cupy and NCCL share. Only the driver knows which
+context is current in the calling thread: a thread may be new, or a finalizer's, or torch may have switched its device. So each call
+asks, and restores another current context afterwards, since to torch the current context *is* the current device. Where torch reports
+that it works on the device in this thread, which is cheaper to ask, the context is current, or none is: then the driver refuses the
+call, and it is made again. In a forked child calls raise RuntimeError, and releases do nothing.
 """
 
 from __future__ import annotations
@@ -29,9 +27,7 @@ _FORKED = (
 
 
 def unless_captured(cuda: LibCuda, stream: int, function: Callable[..., int], *arguments: Any) -> int:
-    """Make a call that works on a stream, within the context. Returns a status. Raises CaptureError if a CUDA graph is captured from the
-    stream.
-    """
+    """A call that works on a stream. Returns a status. Raises CaptureError if a CUDA graph is captured from the stream."""
     capturing = ctypes.c_int()
     status: int = cuda.cuStreamIsCapturing(stream, ctypes.byref(capturing))
     if status and status not in libcuda.CAPTURE_ERRORS:
@@ -45,21 +41,20 @@ def unless_captured(cuda: LibCuda, stream: int, function: Callable[..., int], *a
 
 
 class CudaContext:
-    """The primary context of one device: makes calls in it, and raises the errors that they return."""
+    """The primary context of one device: makes calls in it, and raises their errors."""
 
     def __init__(self, cuda: LibCuda, ordinal: int, is_expected: Callable[[], bool] = lambda: False) -> None:
         """`is_expected`: whether this context is current in the calling thread, or none is."""
         self._cuda = cuda
         self._ordinal = ordinal
         self._is_expected = is_expected
-        #: None until a call needs it, and in forked children.
+        #: None until needed, and in forked children.
         self.handle: int | None = None
-        #: Whether this is a forked child, which can use nothing that it has inherited.
         self.is_forked = False
         _contexts.add(self)
 
     def call(self, action: str, function: Callable[..., int], *arguments: Any) -> None:
-        """Make a call with the context current in this thread. `action` names the attempt in the error."""
+        """Make a call with the context current. `action` names the attempt in the error."""
         status = self.status_of(function, *arguments)
         if status:
             raise self._cuda.error(action, status)
@@ -89,7 +84,7 @@ class CudaContext:
 
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
-        """Context manager: make it this thread's current context, for libraries that use that."""
+        """Context manager: make it this thread's current context."""
         handle, before = self.handle or self._retain(), ctypes.c_void_p()
         self._cuda.check("Asking for the current context", self._cuda.cuCtxGetCurrent(ctypes.byref(before)))
         self._cuda.check("Making a context current", self._cuda.cuCtxSetCurrent(handle))
@@ -99,13 +94,12 @@ class CudaContext:
             self._cuda.cuCtxSetCurrent(before)
 
     def call_during_captures(self, action: str, function: Callable[..., int], *arguments: Any) -> None:
-        """`call`, for calls that are refused while any thread captures a graph, unless the mode permits them."""
+        """`call`, permitted while any thread captures a graph."""
         status = self.status_during_captures(function, *arguments)
         if status:
             raise self._cuda.error(action, status)
 
     def status_during_captures(self, function: Callable[..., int], *arguments: Any) -> int:
-        """`call_during_captures`, but returns the status."""
         if self.handle is None:
             self._retain()
         mode = ctypes.c_int(libcuda.STREAM_CAPTURE_MODE_RELAXED)
@@ -120,9 +114,7 @@ class CudaContext:
 
     @contextlib.contextmanager
     def during_captures(self) -> Iterator[None]:
-        """Context manager: permit this thread's calls, torch's too, that are refused while any thread captures a graph, such as
-        allocation.
-        """
+        """Context manager: permit this thread's calls, torch's too, while any thread captures a graph."""
         mode = ctypes.c_int(libcuda.STREAM_CAPTURE_MODE_RELAXED)
         exchange = self._cuda.cuThreadExchangeStreamCaptureMode
         self._cuda.check("Permitting calls during captures", exchange(ctypes.byref(mode)))
@@ -145,7 +137,7 @@ class CudaContext:
         return handle.value
 
     def forget(self) -> None:
-        """In a forked child: nothing works any more."""
+        """In a forked child."""
         self.handle = None
         self.is_forked = True
 

@@ -1,9 +1,9 @@
 """When CUDA streams come to a place in their work, by the clock of the host.
 
 CUDA tells the time between two events of one device, in milliseconds as a 32-bit float. So a *clock* of each device is an event whose
-moment the host knows, because it waited for it, on a stream of its own that has nothing else to do; a *mark* is an event whose distance
-from that one is asked for when the stream has passed it. A clock is replaced after some seconds: the float would be too coarse, and the
-two clocks drift apart.
+moment the host knows, because it waited for it, on a separate stream; a *mark* is an event whose distance from that one is asked for
+when the stream has passed it. A clock is replaced after some seconds, since the float becomes too coarse, and the two clocks drift
+apart.
 
 Any thread. Events are lent again once their time is known.
 """
@@ -19,14 +19,14 @@ from mray._device.cuda_context import CudaContext, unless_captured
 from mray._device.device import Mark
 from mray._device.libcuda import LibCuda
 
-#: Nanoseconds after which a clock is set anew: a float of this many milliseconds is exact to a microsecond.
+#: Nanoseconds of a clock's use: a float of this many milliseconds is exact to a microsecond.
 LASTS = 10_000_000_000
-#: How often a new clock is read; the quickest reading counts.
+#: Of a new clock; the quickest counts.
 READINGS = 3
 
 
 class _Clock:
-    """An event that happened when the host's clock said `at`; gives it back when no mark goes by it any more."""
+    """An event that happened at `at` of the host's clock."""
 
     def __init__(self, marks: CudaMarks, event: ctypes.c_void_p, at: int) -> None:
         self._marks = marks
@@ -45,11 +45,9 @@ class CudaMarks:
         self._context = context
         self._idle: deque[ctypes.c_void_p] = deque()
         self._clock: _Clock | None = None
-        #: The clocks' own.
         self._stream: ctypes.c_void_p | None = None
 
     def mark(self, stream: int) -> CudaMark:
-        """See `Device.mark`."""
         clock = self._clock
         if clock is None or monotonic_ns() - clock.at > LASTS:
             clock = self._clock = self._set()
@@ -81,7 +79,7 @@ class CudaMarks:
             event = self._event()
             before = monotonic_ns()
             context.call("Recording an event", cuda.cuEventRecord, event, self._stream)
-            # Within the driver, and exact: the stream has no other work, so this cannot wait for anybody.
+            # Within the driver, and exact: the stream has no other work to wait for.
             context.call_during_captures("Waiting for a clock", cuda.cuStreamSynchronize, self._stream)
             after = monotonic_ns()
             if best is not None and best[0] <= after - before:
@@ -94,7 +92,7 @@ class CudaMarks:
         return _Clock(self, best[2], best[1])
 
     def time_of(self, clock: _Clock, event: ctypes.c_void_p) -> int | None:
-        """When the event happened; None: it has not."""
+        """None: the event has not happened."""
         milliseconds = ctypes.c_float()
         elapsed = self._cuda.cuEventElapsedTime
         status = self._context.status_during_captures(elapsed, ctypes.byref(milliseconds), clock.event, event)
@@ -104,11 +102,9 @@ class CudaMarks:
         return clock.at + round(milliseconds.value * 1e6)
 
     def give_back(self, event: ctypes.c_void_p) -> None:
-        """Drop it: no caller asks for it any more."""
         self._idle.append(event)
 
     def close(self) -> None:
-        """Destroy what is unused. Idempotent."""
         if self._context.is_forked:
             return
         self._clock = None

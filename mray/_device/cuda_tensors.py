@@ -1,17 +1,14 @@
 """torch's tensors on CUDA devices: everything that mray asks of torch.
 
-Any process that has torch; any thread. torch is imported only when a tensor must be created; a process without it can still use the
-memory and the streams of `mray._device.cuda`.
+Any thread. torch is imported only when a tensor must be created; a process without it can still use `mray._device.cuda`.
 
 **Tensors over foreign memory.** torch wraps an object with a ``__cuda_array_interface__``: the deleter of the storage that it creates
 drops that object, which holds `keep`. So `keep` lives as long as the storage, whatever views of it exist. torch asks the driver which
-device the address belongs to, and leaves the tensor there if that is the device it was given. The interface has no name for some types
-(bfloat16, the 8-bit floats): they are wrapped as integers of their size and viewed. Rejected: DLPack, which names device and type itself,
-but whose deleter would be a Python function that C calls at any time, also while the interpreter ends.
+device the address belongs to, and leaves the tensor there if that is the device it was given. Types without a name in the interface
+(bfloat16, the 8-bit floats) are wrapped as integers of their size and viewed. Rejected: DLPack, whose deleter would be a Python function
+that C calls at any time, also while the interpreter ends.
 
-Private functions of torch are preferred where they exist, since they are much cheaper: ``_cuda_getCurrentRawStream``, which torch's
-compiled code calls, ``_cuda_getDevice`` and ``_cuda_isCurrentStreamCapturing`` for `torch.cuda.current_stream`,
-`torch.cuda.current_device` and `torch.cuda.is_current_stream_capturing`; and ``_storage_Use_Count``, which torch's own CUDA graphs use.
+Private functions of torch are preferred where they exist, since they are much cheaper.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from typing import Any, ClassVar
 
 from mray._device.device import Aliases
 
-#: Types that every torch understands in the array interface; names of integer types for the others, by the size of an element.
+#: Types that every torch understands; integer types for the others, by the size of an element.
 _TYPE_NAMES = {
     **{f"float{bits}": f"<f{bits // 8}" for bits in (16, 32, 64)},
     **{f"int{bits}": f"<i{bits // 8}" for bits in (16, 32, 64)},
@@ -36,13 +33,13 @@ _TYPE_NAMES = {
     "uint8": "|u1",
     "int8": "|i1",
 }
-#: CUDA's handle of the calling thread's own default stream.
+#: CUDA's handle of the calling thread's default stream.
 PER_THREAD = 2
 _TYPE_NAMES_BY_SIZE = {1: "|u1", 2: "<i2", 4: "<i4", 8: "<i8", 16: "<c16"}
 
 
 class ForeignMemory:
-    """Device memory that torch did not allocate, as its ``__cuda_array_interface__`` describes it."""
+    """Device memory that torch did not allocate."""
 
     __slots__ = ("__cuda_array_interface__", "keep")
 
@@ -99,29 +96,27 @@ _current = _Current()
 
 
 class CudaTensors:
-    """Tensors of CUDA devices, by the numbers that torch and the driver give them in this process."""
+    """Tensors of CUDA devices."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._is_torch_ready = False
-        #: torch's class, once a tensor was checked or created.
         self.tensor_type: type[Any] | None = None
         #: torch's functions for the current device, its stream, and whether that is captured, once torch is initialized.
         self.asks: tuple[Any, ...] = ()
         self._types: dict[str, tuple[Any, str, bool]] = {}
         self._names: dict[Any, str] = {}
-        #: torch's objects for streams, by device.
+        #: By device.
         self._streams: dict[tuple[int, int], Any] = {}
 
     def where(self, index: int) -> Any:
-        """torch's name of the device."""
         import torch  # noqa: PLC0415
 
         return torch.device("cuda", index)
 
     # ------------------------------------------------------------------------------------ what a tensor is
     def is_tensor(self, value: object) -> bool:
-        """Whether it is a tensor of exactly torch's type in plain memory of a CUDA device."""
+        """Whether it is of exactly torch's type in plain memory of a CUDA device."""
         torch = sys.modules.get("torch")
         if torch is None or type(value) is not getattr(torch, "Tensor", None):
             return False
@@ -132,11 +127,9 @@ class CudaTensors:
         return not (tensor.is_quantized or tensor.is_nested or tensor.__dict__)
 
     def is_on_device(self, tensor: Any) -> bool:
-        """Whether its memory is a device's."""
         return bool(tensor.is_cuda)
 
     def device_of(self, tensor: Any) -> int:
-        """The index of its device."""
         return int(tensor.get_device())
 
     def name_of(self, dtype: Any) -> str:
@@ -148,7 +141,6 @@ class CudaTensors:
 
     # ------------------------------------------------------------------------------------ streams
     def current_device(self) -> int:
-        """This thread's current device."""
         torch = sys.modules.get("torch")
         return torch.cuda.current_device() if torch is not None and torch.cuda.is_initialized() else 0
 
@@ -179,15 +171,14 @@ class CudaTensors:
     def current_stream(self, index: int) -> int:
         """This thread's stream on the device: torch's where torch is loaded and knows devices, else the one set by `on_stream`, or 0.
 
-        The handle of per-thread default streams names another stream in each thread, and so in a finalizer. Each of those and the
-        default stream wait for each other, so edges use the default stream.
+        The handle of per-thread default streams names another stream in each thread, and so in a finalizer; edges use the default
+        stream, since each of those and it wait for each other.
         """
         raw = _torch_streams()
         stream: int = _current.streams.get(index, 0) if raw is None else raw(index)
         return 0 if stream == PER_THREAD else stream
 
     def on_stream(self, index: int, stream: int) -> AbstractContextManager[None]:
-        """Context manager: make it this thread's current stream."""
         if _torch_streams() is None:
             return self._on_own_stream(index, stream)
         import torch  # noqa: PLC0415
@@ -196,7 +187,7 @@ class CudaTensors:
         return entering
 
     def _stream(self, index: int, stream: int) -> Any:
-        """torch's object for a stream. (For 0, `ExternalStream` would take another stream out of its pool.)"""
+        """For 0, `ExternalStream` would take another stream out of its pool."""
         known = self._streams.get((index, stream))
         if known is None:
             import torch  # noqa: PLC0415
@@ -221,7 +212,7 @@ class CudaTensors:
 
     # ------------------------------------------------------------------------------------ making tensors
     def empty(self, index: int, dtype: str, shape: Sequence[int], strides: Sequence[int] | None) -> Any:
-        """An uninitialized tensor of torch's allocator. Raises torch's OutOfMemoryError."""
+        """Raises torch's OutOfMemoryError."""
         import torch  # noqa: PLC0415
 
         if strides is None:
@@ -229,7 +220,7 @@ class CudaTensors:
         return torch.empty_strided(shape, strides, dtype=self._type(dtype)[0], device=self.where(index))
 
     def view(self, index: int, address: int, dtype: str, shape: Sequence[int], strides: Sequence[int] | None, keep: object) -> Any:
-        """A tensor over memory that keeps `keep` alive; strides in elements. One without elements has no memory and keeps nothing."""
+        """A tensor over memory that keeps `keep` alive; strides in elements. One without elements keeps nothing."""
         torch_type, kind, is_viewed = self._types.get(dtype) or self._type(dtype)
         if 0 in shape:
             return self.empty(index, dtype, shape, strides)
@@ -241,18 +232,16 @@ class CudaTensors:
         return tensor.view(torch_type) if is_viewed else tensor
 
     def aliases(self, tensor: Any) -> Aliases | None:
-        """See `Device.aliases`."""
         count = _of_torch("_storage_Use_Count")
         return None if count is None else _StorageAliases(tensor, count)
 
     def wrap(self, index: int, memory: ForeignMemory) -> Any:
-        """torch's tensor over it."""
         import torch  # noqa: PLC0415
 
         if not self._is_torch_ready:
             torch.cuda.init()  # torch asks about the address before it initializes itself
             self._is_torch_ready = True
-        # With the device's index: without, torch would copy to the host, or to the current device.
+        # With the index: without, torch would copy to the host, or to the current device.
         return torch.as_tensor(memory, device=self.where(index))
 
     def _type(self, dtype: str) -> tuple[Any, str, bool]:
@@ -269,7 +258,7 @@ class CudaTensors:
 
 
 def _of_torch(name: str) -> Any:
-    """A private function of torch, or None: torch is not loaded, or built without CUDA, or another version."""
+    """A private function of torch, or None without it."""
     return getattr(getattr(sys.modules.get("torch"), "_C", None), name, None)
 
 

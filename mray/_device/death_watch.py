@@ -1,10 +1,7 @@
 """Notification, in a separate thread, of the death of a process whose work this process's streams may wait for.
 
 The thread that reads notifications may be within the driver (``tensor.item()``), waiting for a stream that waits for the dead process,
-where no message and no signal reaches it. So another thread waits for the kernel's notification, and releases the streams
-(`mray._device.mappings`).
-
-One thread per watched process. Any thread.
+where no message and no signal reaches it.
 """
 
 from __future__ import annotations
@@ -34,8 +31,6 @@ watching = _Watching()
 
 
 class _Watch:
-    """Waits for the exit of one process, for all subscribers."""
-
     def __init__(self, pid: int) -> None:
         self.callbacks: list[Callable[[], None]] = []
         with contextlib.ExitStack() as opened:
@@ -56,14 +51,13 @@ class _Watch:
         while self._stop not in [fd for fd, _events in ready]:
             with _lock:
                 for callback in list(self.callbacks):
-                    if callback in self.callbacks:  # a cancelled watch is not called any more
+                    if callback in self.callbacks:  # not yet cancelled
                         callback()
             ready = poll.poll(AGAIN * 1000)
         self._process.close()
         os.close(self._stop)
 
     def end(self) -> None:
-        """End it, once."""
         os.eventfd_write(self._stop, 1)
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -71,13 +65,13 @@ class _Watch:
 
 #: By pid and start time.
 _watches: dict[tuple[int, int], _Watch] = {}
-#: Finalizers take it, too.
+#: Finalizers take it.
 _lock = threading.RLock()
 
 
 def then(process: tuple[int, int], callback: Callable[[], None]) -> Cancel:
     """Call back when a process is dead: in this thread if it is, else in another one and again every half second, because other processes
-    may keep the work of the dead alive. There is no call after the returned function has returned.
+    may keep the work of the dead alive. No call happens after the returned function has returned.
 
     `process`: its pid and start time. This process itself is not watched, nor any where the kernel has no pidfds. Raises OSError when
     this process has no descriptors left.

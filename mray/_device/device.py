@@ -1,11 +1,7 @@
 """The contract of devices: what mray needs of GPUs, and of their null counterparts.
 
-    Platform      the devices of one kind that this process sees, and their tensors: CUDA's, or null ones of host memory
-    Device        one of them: memory, streams, copies, and host words that streams set and wait for
-
-Work is queued on *streams* and done later, in order; only `Platform.synchronize` waits for it, and counts that. Addresses are plain
-ints. Nothing is initialized, and no context or thread is created, before a call needs it: the identity of devices (`uuid`, `name`,
-`can_access`) needs none.
+Work is queued on *streams* and done later, in order; only `Platform.synchronize` waits for it. Addresses are plain ints. No context or
+thread is created before a call needs it: the identity of devices (`uuid`, `name`, `can_access`) needs none.
 
 Any thread; a call that names no stream uses the thread's current one. A forked process must not use what it inherited.
 """
@@ -23,7 +19,7 @@ from mray._common import settings
 
 
 class DeviceOutOfMemoryError(MemoryError):
-    """A device has no memory left for a tensor of an edge."""
+    """A device has no memory left for a tensor."""
 
 
 class NotExportedError(RuntimeError):
@@ -35,27 +31,24 @@ class NotOpenedError(RuntimeError):
 
 
 class DeviceFaultError(RuntimeError):
-    """Work of this process on a device has failed: none of its devices works any more, and each call raises this, except releases, which do
-    nothing. Only another process can use the devices.
-    """
+    """Work of this process on a device has failed: each call of any of its devices raises this, except releases, which do nothing."""
 
-    #: The platform's name for it, such as ``CUDA_ERROR_ILLEGAL_ADDRESS``.
+    #: Such as ``CUDA_ERROR_ILLEGAL_ADDRESS``.
     name: str
 
 
 class CaptureError(RuntimeError):
-    """A graph is being captured from the stream, so that its end cannot be marked."""
+    """A graph is being captured from the stream, so its end cannot be marked."""
 
 
 class TensorInfo(NamedTuple):
     """Address and layout of a dense tensor."""
 
-    #: The device's index in this process.
     device: int
     address: int
-    #: Bytes from the address on, without gaps.
+    #: Bytes, without gaps.
     size: int
-    #: torch's name for it: ``"float32"``, ``"bfloat16"``.
+    #: torch's: ``"float32"``, ``"bfloat16"``.
     dtype: str
     shape: tuple[int, ...]
     #: In elements; None: C order.
@@ -63,7 +56,7 @@ class TensorInfo(NamedTuple):
 
 
 class Mark(ABC):
-    """A point in a stream, with the time at which the stream reached it. For traces."""
+    """A point in a stream, with the time at which the stream reached it."""
 
     __slots__ = ()
 
@@ -73,13 +66,12 @@ class Mark(ABC):
 
 
 class Device(ABC):
-    """One device, as this process sees it."""
+    """As this process sees it."""
 
-    #: Number in this process, as torch counts.
+    #: As torch counts.
     index: int
-    #: Unique on the machine: ``GPU-...``; identifies the device between processes.
+    #: Unique on the machine: ``GPU-...``.
     uuid: str
-    #: The model.
     name: str
 
     @cached_property
@@ -90,15 +82,15 @@ class Device(ABC):
         return found
 
     def can_access(self, uuid: str) -> bool:
-        """Whether kernels and copies of this device may access the memory of that one, visible to this process or not."""
+        """Whether kernels and copies of this device may access that one's memory, visible to this process or not."""
         return uuid == self.uuid or (settings.has_peer_access() and self.reaches(uuid))
 
     @abstractmethod
     def reaches(self, uuid: str) -> bool:
-        """Whether they can, according to the machine; of another device."""
+        """`can_access` of another device, according to the machine."""
 
     def is_mps_client(self) -> bool | None:
-        """Whether contexts of this process on the device are shared by MPS; None if unknown. Creates no context."""
+        """Whether MPS shares this process's contexts on the device; None if unknown. Creates no context."""
         return None
 
     def check(self) -> None:  # noqa: B027  (there are devices without faults)
@@ -115,26 +107,26 @@ class Device(ABC):
 
     @abstractmethod
     def free(self, address: int) -> None:
-        """Undo `allocate`. No process may have it open, and no work may be queued on it."""
+        """No process may have it open, and no work may be queued on it."""
 
     @abstractmethod
     def export_memory(self, base: int) -> bytes:
-        """The handle by which other processes open the allocation that starts there. Raises RuntimeError if it cannot be exported."""
+        """The handle of the allocation that starts there. Raises RuntimeError if it cannot be exported."""
 
     @abstractmethod
     def open_memory(self, handle: bytes) -> int:
-        """Map another process's allocation, of this device or of one that it can access, and return its address. May take long.
+        """The address of another process's allocation, on this device or one that it can access. May take long.
 
         Raises RuntimeError when it no longer exists.
         """
 
     @abstractmethod
     def close_memory(self, address: int) -> None:
-        """Undo `open_memory`. No work may be queued on it."""
+        """No work may be queued on it."""
 
     @abstractmethod
     def register_host(self, address: int, size: int) -> None:
-        """Pin host memory, so that copies from and to it are asynchronous, and streams can use its words. May wait for the device."""
+        """Pin host memory, so that copies are asynchronous, and streams can use its words. May wait for the device."""
 
     @abstractmethod
     def unregister_host(self, address: int) -> None:
@@ -143,7 +135,7 @@ class Device(ABC):
     # ------------------------------------------------------------------------------------ order
     @abstractmethod
     def current_stream(self) -> int:
-        """This thread's current stream on the device."""
+        """This thread's."""
 
     @abstractmethod
     def create_stream(self) -> int:
@@ -151,31 +143,30 @@ class Device(ABC):
 
     @abstractmethod
     def stream_id(self, stream: int) -> int:
-        """The number of the stream that has this handle, unique among all streams of this process."""
+        """Of the stream that has this handle, unique among all that this process ever has."""
 
     @abstractmethod
     def destroy_stream(self, stream: int) -> None:
-        """Undo `create_stream`; queued work is done first."""
+        """Queued work is done first."""
 
     @abstractmethod
     def on_stream(self, stream: int) -> AbstractContextManager[None]:
-        """Context manager: make it this thread's current stream of the device."""
+        """Context manager: make it this thread's current stream."""
 
     def why_unordered(self) -> str:
-        """Why its streams neither set host words nor wait for them, in a sentence; "": they do."""
+        """Why its streams neither set host words nor wait for them, in a sentence; or ""."""
         return ""
 
     @abstractmethod
     def set_word(self, address: int, number: int, stream: int) -> None:
         """Queue: set eight bytes of registered host memory to the number, once all earlier work is done and visible to every process.
-        Raises CaptureError, and RuntimeError when the device lacks the operation. Waits only where a hardware queue of the device is
-        full.
+        Raises CaptureError, and RuntimeError when the device lacks the operation. Waits only where a hardware queue is full.
         """
 
     @abstractmethod
     def await_word(self, address: int, number: int, stream: int) -> None:
         """Queue: wait until eight bytes of registered host memory are the number or up to 2**63 - 1 more, set by a stream of any process or
-        by a processor. The caller does not wait. Raises as `set_word`.
+        by a processor. Raises as `set_word`.
         """
 
     @abstractmethod
@@ -184,7 +175,7 @@ class Device(ABC):
 
     @abstractmethod
     def copy(self, target: int, source: int, size: int, stream: int) -> None:
-        """Queue a copy on the stream. Either end is memory of this device, of one that it can access, or registered host memory."""
+        """Queue a copy. Either end is memory of this device, of one that it can access, or registered host memory."""
 
     # ------------------------------------------------------------------------------------ tensors
     @abstractmethod
@@ -193,18 +184,18 @@ class Device(ABC):
 
     @abstractmethod
     def tensor(self, address: int, size: int, dtype: str, shape: Sequence[int], strides: Sequence[int] | None, keep: object) -> Any:
-        """A tensor over `size` bytes of memory of this device; every view of the memory keeps `keep` alive."""
+        """A tensor over `size` bytes of memory of this device; every view of it keeps `keep` alive."""
 
     @abstractmethod
     def aliases(self, tensor: Any) -> Aliases | None:
-        """For tensors over the memory of this one, which has no other holder; None if holders cannot be counted."""
+        """For tensors over this one's memory, which has no other holder; None if holders cannot be counted."""
 
 
 class Aliases(ABC):
     """Tensors over the memory of a retained one."""
 
     __slots__ = ()
-    #: The number of holders that a tensor counts for when its weak reference calls back.
+    #: Holders per tensor when its weak reference calls back.
     dying: int
 
     @abstractmethod
@@ -219,17 +210,17 @@ class Aliases(ABC):
 
 
 class Platform(ABC):
-    """The devices of one kind that this process sees, in the order of their indices."""
+    """The devices of one kind that this process sees, by index."""
 
     #: ``"cuda"`` or ``"null"``: processes of one name understand each other's handles.
     name: str
     devices: Sequence[Device]
-    #: How often this process has waited for a device through mray.
+    #: Waits of this process for a device through mray.
     synchronizations: int
 
     @abstractmethod
     def is_tensor(self, value: object) -> bool:
-        """Whether it is a tensor on one of the devices."""
+        """Whether it is on one of the devices."""
 
     @abstractmethod
     def info(self, tensor: Any) -> tuple[Any, TensorInfo]:
@@ -241,8 +232,7 @@ class Platform(ABC):
     def look(self, tensor: Any) -> tuple[Hashable, int] | None:
         """(kind, address) of a tensor; tensors of equal kind differ in nothing but contents and address.
 
-        None for a tensor that `info` would copy or refuse, that has no elements, or that is on no device here. For tensors that are
-        sent repeatedly.
+        None for a tensor that `info` would copy or refuse, that has no elements, or that is on no device here.
         """
         if not self.is_tensor(tensor):
             return None
@@ -251,21 +241,21 @@ class Platform(ABC):
 
     @abstractmethod
     def synchronize(self, device: Device, stream: int) -> None:
-        """Wait until the stream's work is done; raises its error. Counts in `synchronizations`."""
+        """Wait until the stream's work is done; raises its error."""
 
     def close(self) -> None:
-        """This process uses the devices no more: free what can be freed. Idempotent."""
+        """Free memory. Idempotent."""
         for device in self.devices:
             timelines = device.belongings.pop("timelines", None)
             if timelines is not None:
                 timelines.close()
 
     def current_device(self) -> Device:
-        """The device of this thread's work by default."""
+        """This thread's default."""
         return self.devices[0]
 
     def is_in_use(self) -> bool:
-        """Whether this process already uses its devices, so that further calls create no context."""
+        """Whether further calls create no context."""
         return True
 
     def tensor_types(self) -> tuple[type, ...]:
@@ -275,7 +265,7 @@ class Platform(ABC):
 
     @abstractmethod
     def use_on(self, tensor: Any, stream: int) -> None:
-        """Record that this stream's work will use the tensor, so that its memory is not reused before that work is done."""
+        """Record that this stream's work will use the tensor, so that its memory is not reused before."""
 
     def placed(self, tensor: Any, where: str) -> Any:
         """A tensor of one of these classes on the host (``"cpu"``) or on the current device (``"cuda"``): itself if it is there already."""
@@ -283,7 +273,7 @@ class Platform(ABC):
 
     @abstractmethod
     def nccl(self) -> Any:
-        """An object with the calls of `mray._device.libnccl.LibNccl` for these devices. Raises LookupError that says what to install."""
+        """An object with the calls of `mray._device.libnccl.LibNccl`. Raises LookupError that says what to install."""
 
     @abstractmethod
     def nccl_device(self, index: int) -> AbstractContextManager[Any]:

@@ -4,9 +4,8 @@
     promise(device, point) -----------------> polls until it is reached ------ fault ---> listen(tell): ends the process, with the reason
     report(error), of a call that failed ---> immediately -------------------- fault --->
 
-After a fault (a kernel accesses invalid memory, for instance) a device does no more work for this process: its promised work never
-completes, and other processes' streams wait, while it lives and does not query its device. So a thread polls while a promise is open.
-The process then exits, since nothing else makes its devices work again; others are notified of its death, with the reason.
+After a fault a device does no more work for this process: its promised work never completes, and other processes' streams wait, while it
+lives and does not query its device. So a thread polls while a promise is open.
 
 Without a listener nothing is watched. Any thread, finalizers too: nothing here takes a lock.
 """
@@ -32,23 +31,21 @@ class FaultPromise(Protocol):
 
 
 class _Watch:
-    """The promises of this process, and the thread that polls them while there are any."""
+    """The promises of this process, and the thread that polls them."""
 
     def __init__(self, tell: Callable[[DeviceFaultError], None]) -> None:
         self._tell = tell
         self.promises: dict[FaultPromise, None] = {}
-        #: Whether there is a new promise since the last poll: more may follow, each of which would wake the thread if it slept.
+        #: A new promise since the last poll: more may follow, each of which would wake the thread if it slept.
         self.is_fresh = False
-        #: Devices with promises.
         self._devices: dict[Device, None] = {}
         self._fault: DeviceFaultError | None = None
         #: Held, except for a moment when the thread is to poll.
         self._wakeup = allocate_lock()
         self._wakeup.acquire()
-        #: Whether the thread waits for that without a limit.
+        #: Without a limit.
         self._sleeps = False
         self._is_ended = False
-        #: The thread that reports a fault.
         self._teller = 0
         #: Held while there is a thread.
         self._running = allocate_lock()
@@ -71,7 +68,7 @@ class _Watch:
         try:
             self._wakeup.release()
         except RuntimeError:
-            pass  # it has been
+            pass  # already released
 
     def _start(self) -> None:
         if self._is_ended or not self._running.acquire(blocking=False):
@@ -86,7 +83,7 @@ class _Watch:
             self.promises.clear()  # the next promise tries again
 
     def _forsake(self) -> None:
-        """This process continues, such as a driver: release the streams that wait for its devices."""
+        """If this process continues, release the streams that wait for its devices."""
         for device in list(self._devices):
             timelines = device.belongings.get("timelines")
             if timelines is not None:
@@ -115,7 +112,6 @@ class _Watch:
             self._running.release()
 
     def _look(self) -> DeviceFaultError | None:
-        """Forget reached promises, and return the fault, if there is one."""
         promises = list(self.promises)  # atomic: finalizers add to it
         try:
             for device in list(self._devices):
@@ -139,16 +135,15 @@ class _Watch:
         self._running.release()
 
 
-#: Of this process, while there is a listener.
 _watch: _Watch | None = None
 
 
 def promise(device: Device, promise: FaultPromise) -> None:
-    """Another process is going to wait for this work, queued on a stream of the device. Hash and identity are the promise's."""
+    """Another process is going to wait for this work, queued on a stream of the device."""
     watch = _watch
     if watch is not None:
         watch.is_fresh = True
-        if promise not in watch.promises:  # else its thread polls this one
+        if promise not in watch.promises:
             watch.promise(device, promise)
 
 

@@ -4,8 +4,7 @@
     TensorExports.add(tensor) -> facts        each tensor            ExportedMessage.end(points of the readers)
     TensorExports.seal()                      the whole message        the memory is reused when they are reached
 
-A tensor is copied within its device, on the current stream, into the pool's memory, which others can open. Readers get plain data
-(`TensorInfo of an export`)::
+A tensor is copied within its device, on the current stream, into the pool's memory. Readers get plain data (`ExportedTensor`)::
 
     lease, use, place, timeline's region's key, its handle, timeline's offset, number of each chunk, size of a chunk, region's key,
     region's handle, offset, size, dtype, shape, strides, device index here
@@ -13,16 +12,16 @@ A tensor is copied within its device, on the current stream, into the pool's mem
 The timeline is that of the copying stream; at the last of the numbers the whole tensor is there.
 
 A block is reused when its readers have reached their points, the oldest first; until then another block is taken, so that a reader whose
-device is late delays no other. Only with `MOST_AHEAD` blocks, or as many bytes as a pool grows by, does the stream wait.
+device is late delays no other. Only with `MOST_AHEAD` blocks, or as many bytes as a pool grows by, does the stream wait; the host never
+does.
 
 Rejected: sending a tensor of torch's allocator in place when it has no other holder. Its memory lies among others', which would be
-exported with it, and is reused as soon as it dies. Results that a method creates in a block are sent in place (`mray._gpu.outputs`).
+exported with it, and is reused as soon as it dies.
 
-The tensors of one device in one message share a lease. The host never waits for a device.
+The tensors of one device in one message share a lease.
 
-*Through pinned memory* tensors are copied to the host on a stream of the edge, chunk by chunk, each with a number: the reader's device
-copies the first chunks from the host while the last ones still arrive, and a device that receives and sends does both concurrently. Later
-work of the current stream, which could change the tensor, waits for the copy.
+*Through pinned memory* tensors are copied chunk by chunk, each with a number, so that the reader's device copies the first chunks while
+the last ones still arrive. Later work of the current stream, which could change the tensor, waits for the copy.
 """
 
 from __future__ import annotations
@@ -43,18 +42,18 @@ from mray._ipc.pidfd import is_dead
 
 #: Blocks that an edge caches, so that tensors of one shape lie at the same few addresses.
 MOST_SPARE = 16
-#: Blocks of one size in use by readers from which on a stream waits instead of taking another.
+#: With this many blocks of one size in use by readers, a stream waits instead of taking another.
 MOST_AHEAD = 8
 
 #: Through pinned memory: the least bytes of a chunk, whose transfer outweighs its overhead; and the most chunks.
 LEAST_CHUNK = 2 << 20
 MOST_CHUNKS = 8
 
-#: The note of a reader that can open nothing at all.
+#: The note of a reader that can open nothing.
 OPENS_NOTHING = b"\1"
 
 
-#: The facts of one tensor; see the module.
+#: See the module.
 # fmt: off
 ExportedTensor = tuple[
     int, int, str, bytes, bytes, int, tuple[int, ...], int,
@@ -72,14 +71,11 @@ class ExportedMessage:
     #: The stream that created the tensors, and the one that copies them.
     user: int
     stream: int
-    #: The lender's lease, and its use.
     lease: int = -1
     use: int = 0
-    #: Blocks of the pool that it holds.
     blocks: list[Block] = field(default_factory=list)
 
     def copy(self, target: int, source: int, size: int, chunk: int) -> list[Where]:
-        """Copy chunk by chunk, with a number after each."""
         if self.stream != self.user:
             mark(self.device, self.user).wait(self.stream)
         places = []
@@ -93,7 +89,7 @@ class ExportedMessage:
         return places
 
     def end(self, points: Iterable[Where] = (), peers: Peers | None = None) -> bool:
-        """Every reader has released it, as of these points: the memory is reused once they are reached.
+        """Reuse the memory once these points of all readers are reached.
 
         Returns False if a live reader cannot be waited for now, for lack of descriptors; call again.
         """
@@ -130,18 +126,18 @@ class TensorExports:
         self._lend = lend
         self._sweep = sweep
         self._pinned = pinned
-        #: By device: the message that is being written.
+        #: By device: the message being written.
         self._loading: dict[int, ExportedMessage] = {}
-        #: (device, size) -> cached blocks, with the streams of their last use, and the readers' points; the latest last.
+        #: (device, size) -> cached blocks, streams of their last use, readers' points; the latest last.
         self._spare: dict[tuple[int, int], deque[tuple[Block, int, Sequence[PeerPoint]]]] = {}
         self._spares = 0
         self._closed = False
-        #: The number of tensors copied into the pool; of those that found no lease.
+        #: Tensors copied into the pool; those that found no lease.
         self.copied = 0
         self.refused = 0
-        #: Bytes sent.
+        #: Bytes.
         self.sent = 0
-        #: Bytes of the pools that it holds, in flight and cached.
+        #: Bytes of the pools, in flight and cached.
         self.held = 0
         self._pools: dict[int, MemoryPool] = {}
         #: By device: the stream that copies tensors to the host.
@@ -199,7 +195,6 @@ class TensorExports:
         return message
 
     def seal(self) -> None:
-        """The message is complete, or will not be sent: later tensors belong to another one."""
         self._loading.clear()
 
     # ------------------------------------------------------------------------------------ blocks
@@ -229,14 +224,14 @@ class TensorExports:
         return spare, next((place for place, (_block, _last, ends) in enumerate(spare or ()) if are_reached(ends)), None)
 
     def may_take_another(self, waiting: int, size: int) -> bool:
-        """Whether to take one more block of a size, though that many are released but still in use by devices."""
+        """Whether to take one more block of a size, though `waiting` are released but still in use by devices."""
         return waiting < MOST_AHEAD and (waiting < 2 or self._has_room(size))
 
     def _has_room(self, size: int) -> bool:
         return self.held + size <= settings.DEVICE_POOL_BYTES.get()
 
     def may_keep(self, blocks: int, size: int) -> bool:
-        """Whether to take a block of a new size beside that many of other sizes that stay in use."""
+        """Whether to take a block of a new size beside `blocks` of other sizes that stay in use."""
         return blocks < MOST_SPARE and self._has_room(size)
 
     def _reuse(self, pool: MemoryPool, spare: deque[tuple[Block, int, Sequence[PeerPoint]]], place: int, stream: int) -> Block:
@@ -268,7 +263,7 @@ class TensorExports:
         self.held -= block.size
 
     def take_back(self, device: Device, blocks: Iterable[Block], stream: int, ends: Sequence[PeerPoint] = ()) -> None:
-        """Reuse these blocks after the stream's present work, and after these points of readers."""
+        """Reuse these blocks after the stream's present work, and these points of readers."""
         for block in blocks:
             if self._closed or self._spares >= MOST_SPARE:
                 self._free(self._pools[device.index], block, stream, ends)

@@ -1,6 +1,6 @@
 """Device arrays that are no tensors of the platform: their pickles pass through host memory, and the user is warned once.
 
-Any process, any thread. Arrays of cupy, JAX and numba, and subclasses of torch's tensors, recognized by ``__cuda_array_interface__``.
+Arrays of cupy, JAX and numba, and subclasses of torch's tensors, recognized by ``__cuda_array_interface__``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mray._device.device import Platform
 
 #: Items of a list, tuple or dict whose classes are checked.
 MOST_LOOKED_AT = 16
-#: Classes of which this process has warned, and builtin ones.
+#: Warned of, or builtin.
 _known_kinds: set[type] = {int, float, str, bytes, bool, type(None), list, tuple, dict}
 
 

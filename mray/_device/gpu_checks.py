@@ -1,4 +1,4 @@
-"""The checks of GPUs for `mray doctor`: one function for each matter. Nothing is changed.
+"""The checks of GPUs for `mray doctor`. Nothing is changed.
 
 No GPU is initialised in this process: several GPUs try each other in a separate one (`mray._device.peer_check`).
 """
@@ -17,7 +17,6 @@ from mray._device.platform import platform
 from mray._device.topology import read_topology
 from mray._inside.topology import affinity, discovery
 
-#: How two GPUs are connected, by distance.
 _LINKS = {affinity.LINKED: "NVLink", affinity.SWITCH: "switch", affinity.ROOT: "root", affinity.NODE: "node", affinity.FAR: "far"}
 _GARBLED = (
     "switch the IOMMU off, or ACS at the bridges, or set MRAY_PEER_ACCESS=0, with which edges between GPUs go through the host: until then "

@@ -5,10 +5,9 @@
     TensorImports.again(...) -> tensor         a known one             with the point up to which the reader's stream has work
     TensorImports.end_message()                the whole message
 
-On the sender's device, the tensor is a view of the sender's memory: nothing is copied, whatever its size. When the reader holds very
-many tensors it is copied within the device, and the lease ends with the message, since its sender would have nothing left to lend. To
-another device, or from pinned memory, it is copied concurrently with the device's work (`mray._device.staging`), and the lease ends with
-the copy.
+On the sender's device, the tensor is a view of the sender's memory. When the reader holds very many tensors it is copied within the
+device, and the lease ends with the message, since its sender would have nothing left to lend. To another device, or from pinned memory,
+it is copied concurrently with the device's work (`mray._device.staging`), and the lease ends with the copy.
 
 Of a message that is one tensor it retains a view, if its sender announces more of the kind: the next one of that lease is another tensor
 over the same memory (`Aliases`).
@@ -16,8 +15,8 @@ over the same memory (`Aliases`).
 The reader's stream waits for the sender's, or for the copy; the reader does not. Work with a tensor must be queued on the stream that
 was current when it was read, or be waited for by that one, before its last view dies.
 
-Memory of another process is opened once in each process, for all edges (`mray._device.mappings`), and closed when the last edge and the
-last view are dead and the device has finished with it: when an edge ends or closed edges are trimmed, never for a message.
+Opened memory is closed when the last edge and the last view are dead and the device has finished with it: when an edge ends or closed
+edges are trimmed, never for a message.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from mray._inside.memory import trust_fence
 #: Releases a lease: its number, its use, and the note of a timeline and a number there, which mark the end of the reader's work
 #: (`point_of`); or it passes the note `OPENS_NOTHING`. For finalizers.
 Release = Callable[[int, int, bytes, int], None]
-#: A point that a stream waits for: the region, the timeline's byte offset in it, the number.
+#: The region, the timeline's byte offset in it, the number.
 Awaited = tuple[PeerTimelines, int, int]
 
 
@@ -61,18 +60,17 @@ class _Hold:
         imports.held += 1
 
     def forget(self) -> None:
-        """Release nothing."""
         self._process = 0
         self._imports.held -= 1
 
     def __del__(self) -> None:
-        # A forked child has copies of its parent's tensors, but not their memory. An exiting process releases everything by its exit.
+        # A forked child has copies of its parent's tensors, but not their memory. A process releases everything by its exit.
         if kernel_pid() == self._process and not sys.is_finalizing():
             self._imports.let_go(self.device, self.stream, self._lease, self._use)
 
 
 class _Known:
-    """The parts of the next message of a lease."""
+    """Parts of the next message of a lease."""
 
     __slots__ = ("aliases", "device", "index", "info", "offset", "timelines", "words")
 
@@ -107,7 +105,7 @@ def _alias_dies(loan: Any) -> None:
 
 
 class TensorImports:
-    """The tensors that one end reads. `most`: the number of leases that it holds before it copies. `copies`: it copies everything.
+    """The tensors that one end reads. `most`: leases that it holds before it copies. `copies`: it copies everything.
 
     `gone` is called once when the end is closed, nothing is held and all memory that it had opened is closed.
     """
@@ -120,15 +118,15 @@ class TensorImports:
         self._most = most
         self._copies = copies
         self._gone = gone
-        #: Leases of tensors in use.
+        #: Leases in use.
         self.held = 0
-        #: The number of tensors that are views of the sender's memory; of copied ones.
+        #: Tensors that are views of the sender's memory; copied ones.
         self.viewed = 0
         self.copied = 0
-        #: The leases of the message that is being read.
+        #: The leases of the message being read.
         self._current: dict[int, _Hold] = {}
         self._opened: dict[tuple[bytes, Device], Mapping] = {}
-        #: The leases of which more messages are announced.
+        #: Leases of which more messages are announced.
         self._known: dict[int, _Known] = {}
         #: The tensors derived from views, by lease; dead ones whose memory is still held.
         self._loans: dict[int, _Loan] = {}
@@ -136,13 +134,12 @@ class TensorImports:
         self._peers = Peers()
         #: Leases whose release could not be marked yet.
         self._late: deque[tuple[Device, int, int, int]] = deque()
-        #: Where tensors of other devices are copied to.
         self._staging: dict[Device, Staging] = {}
-        #: The points of the message that is being read.
+        #: Of the message being read.
         self.awaited: list[Awaited] = []
         #: Whether the reader calls `settle` when its stream is to wait for copies.
         self.is_ahead = False
-        #: Copies that are not settled yet.
+        #: Not settled yet.
         self.staged: list[Staged] = []
         self._closed = False
 
@@ -199,7 +196,7 @@ class TensorImports:
         return tensor
 
     def bring_first(self, info: ExportedTensor) -> Any:
-        """`bring`, of a lease whose next messages are known except for their uses and numbers: `again`."""
+        """`bring`, of a lease whose next messages `again` reads."""
         # fmt: off
         (
             lease, use, place, timelines, timelines_handle, _timeline, numbers, _chunk,
@@ -269,7 +266,7 @@ class TensorImports:
         return found
 
     def _stand_in(self, place: str, index: int) -> Device:
-        """The own device for tensors of one that this process does not see: that of the same index, if it can access it."""
+        """For a device that this process does not see: the own one of the same index, if it can access it."""
         devices = self._platform.devices
         able = [device for device in devices if place == HOST or device.can_access(place)]
         if not able:
@@ -295,7 +292,7 @@ class TensorImports:
             self._catch_up()
 
     def settle(self) -> None:
-        """Make the stream that was current when they were read wait for copied tensors. The caller does not wait."""
+        """Make the stream that was current when they were read wait for copied tensors."""
         while self.staged:
             self.staged[-1].settle()
             self.staged.pop()
@@ -319,7 +316,6 @@ class TensorImports:
         self._release(lease, use, timeline.note, number)
 
     def _catch_up(self) -> None:
-        """Retry releases that failed."""
         for _ in range(len(self._shared)):
             self.end_loan(self._shared.pop(0))
         for _ in range(len(self._late)):
@@ -327,7 +323,7 @@ class TensorImports:
 
     # ------------------------------------------------------------------------------------ the end
     def close(self) -> None:
-        """Read no more. Opened memory is closed once nothing is held and the device has finished with it. Idempotent."""
+        """Opened memory is closed once nothing is held and the device has finished with it. Idempotent."""
         if not self._closed:
             self._closed = True
             self._current.clear()
@@ -337,7 +333,7 @@ class TensorImports:
             retire_later(self)
 
     def retire(self) -> bool:
-        """Once closed: close what was opened, if nothing is held and the device has finished with it. Returns whether it is closed."""
+        """Returns whether it is closed."""
         self._catch_up()
         if self.held or not self._peers.retire():
             return False

@@ -31,5 +31,5 @@ def lend_stream(device: Device, user: str = "edges") -> int:
 
 
 def return_stream(device: Device, stream: int, user: str = "edges") -> None:
-    """Its borrower queues no more work on it."""
+    """The caller queues no more work on it."""
     _idle(device, user).append(stream)

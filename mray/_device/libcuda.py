@@ -1,15 +1,13 @@
 """NVIDIA's driver, by ctypes: the calls of the CUDA driver API that mray makes, and what they raise.
 
-The driver API and not the runtime, because its library belongs to the driver: it is there wherever a GPU is, whatever CUDA toolkit torch or
-cupy bring along; and the context that it calls primary is the one that both of them use. All names without suffix ``_ptsz``: stream 0
-is the legacy default stream, as for torch.
+The driver API and not the runtime, because its library exists wherever a GPU is, and its primary context is the one that torch and cupy
+use. All names without suffix ``_ptsz``: stream 0 is the legacy default stream, as for torch.
 
-Two ways of calling. Calls that may wait, for the device or for a lock of the driver, give the interpreter's lock away. A thread that kept
-it could be waiting for a kernel that another thread of this process has yet to launch (a collective between two GPUs of one process), and
-even a call that only queues work waits when the queue of a stream is full. Calls that touch nothing but the calling thread keep the lock.
+Calls that may wait, for the device or for a lock of the driver, release the interpreter's lock. A thread that kept it could be waiting
+for a kernel that another thread of this process has yet to launch (a collective between two GPUs of one process), and even a call that
+only queues work waits when the queue of a stream is full.
 
-Rejected: NVIDIA's ``cuda.bindings`` where that is installed. With plain numbers its calls that set a word or wait for one take as long as
-by ctypes (1.4 against 1.6 microseconds, on a library that does nothing); only objects of its own, made for each message, are faster.
+Rejected: NVIDIA's ``cuda.bindings``: with plain numbers it is no faster than ctypes.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ LIBRARY = "libcuda.so.1"
 #: Values of the header.
 SUCCESS = 0
 OUT_OF_MEMORY = 2
-#: None is current in the thread.
+#: No current one in the thread.
 INVALID_CONTEXT = 201
 NOT_READY = 600
 IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 0x1
@@ -36,9 +34,9 @@ STREAM_CAPTURE_STATUS_NONE = 0
 #: Refused, invalidated, and of the default stream while a stream is captured that waits for it.
 CAPTURE_ERRORS = frozenset({900, 901, 906})
 STREAM_WAIT_VALUE_GEQ = 0x0
-#: Attributes of a device: its addresses of registered host memory are the host's; stream memory operations take 64 bits.
+#: Attributes: addresses of registered host memory are the host's; stream memory operations take 64 bits.
 ORDER_NEEDS = (91, 122)
-#: Another: contexts on it are shared by MPS.
+#: Attribute.
 MPS_ENABLED = 133
 
 
@@ -72,14 +70,13 @@ KEEPS_LOCK: dict[str, tuple[Any, ...]] = {
     "cuThreadExchangeStreamCaptureMode": (_to_int,),
 }
 
-#: The rest.
 GIVES_LOCK_AWAY: dict[str, tuple[Any, ...]] = {
     "cuInit": (_uint,),
     "cuDeviceGetCount": (_to_int,),
     "cuDeviceGet": (_to_int, _int),
     "cuDeviceGetAttribute": (_to_int, _int, _int),
     "cuDeviceGetName": (ctypes.c_char_p, _int, _int),
-    # Of a part of a GPU (MIG) the older one tells the GPU's, the newer one its own.
+    # For part of a GPU (MIG) the older one returns the GPU's, the newer one its own.
     "cuDeviceGetUuid": (_to_uuid, _int),
     "cuDeviceGetUuid_v2": (_to_uuid, _int),
     "cuDeviceCanAccessPeer": (_to_int, _int, _int),
@@ -109,7 +106,7 @@ GIVES_LOCK_AWAY: dict[str, tuple[Any, ...]] = {
 }
 
 
-#: After these a process can do nothing with its devices any more: the errors of kernels, and of hardware.
+#: Errors of kernels and of hardware.
 FAULTS = frozenset({214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721, 911})
 
 
@@ -118,7 +115,6 @@ class CudaError(RuntimeError):
 
     def __init__(self, action: str, status: int, name: str, text: str) -> None:
         RuntimeError.__init__(self, action, status, name, text)
-        #: The call that failed.
         self.action = action
         #: The number of the error, and CUDA's name and text for it.
         self.status = status
@@ -130,14 +126,14 @@ class CudaError(RuntimeError):
 
 
 class CudaFaultError(CudaError, DeviceFaultError):
-    """A call of the driver failed, as do all later ones of this process."""
+    """A call of the driver failed, as do all later ones."""
 
 
 class LibCuda:
-    """The functions of the library, by their names; each returns a status, 0 for success."""
+    """The functions of the library; each returns a status."""
 
     def __init__(self, gives_lock_away: Any, keeps_lock: Any) -> None:
-        """The library, as loaded in both ways. Raises AttributeError if it is too old to have a function."""
+        """Raises AttributeError if the library is too old to have a function."""
         for library, signatures in ((gives_lock_away, GIVES_LOCK_AWAY), (keeps_lock, KEEPS_LOCK)):
             for name, types in signatures.items():
                 function = getattr(library, name)
@@ -149,9 +145,9 @@ class LibCuda:
         raise AttributeError(f"{name} is not among the functions of {LIBRARY} that are declared here")
 
     def error(self, action: str, status: int) -> Exception:
-        """The error of a status other than 0: MemoryError when the device is full, CudaFaultError after a fault, else CudaError."""
+        """MemoryError when the device is full, CudaFaultError after a fault, else CudaError."""
         name, text = ctypes.c_char_p(), ctypes.c_char_p()
-        # They fail for numbers that the driver does not know, and leave no text then.
+        # Both leave no text for numbers that the driver does not know.
         self.cuGetErrorName(status, ctypes.byref(name))
         self.cuGetErrorString(status, ctypes.byref(text))
         words = (name.value or b"CUDA error %d" % status).decode(), (text.value or b"no description").decode()
@@ -160,27 +156,26 @@ class LibCuda:
         return (CudaFaultError if status in FAULTS else CudaError)(action, status, *words)
 
     def check(self, action: str, status: int) -> None:
-        """Raise what the status says."""
         if status:
             raise self.error(action, status)
 
 
 def missing_functions(library: Any) -> list[str]:
-    """The functions that a library is too old (or too new) to have, of those that mray calls."""
+    """The functions that mray calls and a library does not have."""
     return [name for name in (*GIVES_LOCK_AWAY, *KEEPS_LOCK) if not hasattr(library, name)]
 
 
 class Driver(NamedTuple):
     """The installed driver."""
 
-    #: The version of CUDA that it is made for; "" where it does not answer.
+    #: Of CUDA; "" where it does not answer.
     version: str
-    #: The functions that mray calls and that it does not have.
+    #: Functions that mray calls.
     missing: list[str]
 
 
 def installed_driver() -> Driver | None:
-    """The driver of this machine, without a context; None where there is none."""
+    """Creates no context; None without a driver."""
     number = ctypes.c_int()
     try:
         library = ctypes.CDLL(LIBRARY)
@@ -192,7 +187,7 @@ def installed_driver() -> Driver | None:
 
 
 def load() -> LibCuda | None:
-    """The driver's library, or None where there is none, or one older than CUDA 12.0; which functions it lacks is then a warning."""
+    """The driver's library, or None without one from CUDA 12.0 on; the functions that it lacks are then a warning."""
     try:
         library = ctypes.CDLL(LIBRARY)
         missing = missing_functions(library)

@@ -1,11 +1,11 @@
 """NCCL, by ctypes: the library that torch has loaded, or would load.
 
-Each torch for CUDA comes with one, and a process should have no second: both would use the same GPUs, with versions that other processes
-do not expect. So it is looked for where it is loaded already, then among the packages that torch's wheels depend on, then where the
-system's loader looks. torch is not imported for that, and no context is created.
+A process should have no second: both would use the same GPUs, with versions that other processes do not expect. So it is looked for
+where it is loaded already, then among the packages that torch's wheels depend on, then where the system's loader looks. torch is not
+imported for that, and no context is created.
 
-Calls release the interpreter's lock: many wait for other processes. Communicators are created on the device whose context is current in
-the calling thread. Any thread; the caller orders the calls for one communicator.
+Calls release the interpreter's lock. Communicators are created on the device whose context is current in the calling thread. Any thread;
+the caller orders the calls for one communicator.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any, Final
 from mray._common.kept import os
 
 LIBRARY: Final = "libnccl.so.2"
-#: The oldest version with everything used: bfloat16 and averages came with it.
+#: The oldest version with bfloat16 and averages.
 OLDEST: Final = 21000
 INSTALL: Final = "pip install nvidia-nccl-cu12, or -cu13, as your torch for CUDA does"
 
-#: The header's names and texts of results.
+#: The header's names and texts.
 _RESULTS: Final = {
     1: "NCCL_ERROR_UNHANDLED_CUDA_ERROR: unhandled cuda error",
     2: "NCCL_ERROR_SYSTEM_ERROR: unhandled system error",
@@ -53,7 +53,7 @@ class UniqueId(ctypes.Structure):
 
 
 _int, _size, _address, _opaque = ctypes.c_int, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p
-#: The header's functions; all return a result. Those that queue work end with communicator and stream.
+#: All return a result. Those that queue work end with communicator and stream.
 SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     "ncclGetVersion": (ctypes.POINTER(_int),),
     "ncclGetUniqueId": (ctypes.POINTER(UniqueId),),
@@ -71,12 +71,11 @@ SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
 
 
 class LibNccl:
-    """The library: what `mray._device.nccl_library.Library` calls."""
+    """The library."""
 
     NcclError = NcclError
 
     def __init__(self, library: Any) -> None:
-        """Raises LookupError when the library is too old."""
         self._get_version = library.ncclGetVersion
         self._get_version.argtypes, self._get_version.restype = SIGNATURES["ncclGetVersion"], _int
         version = self.get_version()
@@ -102,7 +101,7 @@ class LibNccl:
         return code if code >= 10000 else code // 1000 * 10000 + code % 1000
 
     def get_unique_id(self) -> bytes:
-        """A new id for a communicator; starts a thread that listens for its ranks while the process lives."""
+        """Starts a thread that listens for the communicator's ranks while the process lives."""
         unique_id = UniqueId()
         self.call("ncclGetUniqueId", ctypes.byref(unique_id))
         return bytes(unique_id)
@@ -114,7 +113,7 @@ class LibNccl:
         return NcclCommunicator(self, handle)
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function, and raise the error that it returns."""
+        """Raises the error that the function returns."""
         status = self._functions[name](*arguments)
         if status:
             detail = b"" if self._last_error is None else self._last_error(None) or b""
@@ -138,42 +137,35 @@ class NcclCommunicator:
         return self._handle
 
     def send(self, sendbuf: int, count: int, datatype: int, peer: int, stream: int) -> None:
-        """Queue a message to a rank."""
         self._call("ncclSend", sendbuf, count, datatype, peer, self._own(), stream)
 
     def recv(self, recvbuf: int, count: int, datatype: int, peer: int, stream: int) -> None:
-        """Queue the receipt of a rank's next message into memory."""
         self._call("ncclRecv", recvbuf, count, datatype, peer, self._own(), stream)
 
     def allReduce(self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, stream: int) -> None:  # noqa: N802
-        """Queue a reduction into every rank's memory."""
         self._call("ncclAllReduce", sendbuf, recvbuf, count, datatype, op, self._own(), stream)
 
     def reduce(self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, root: int, stream: int) -> None:
-        """Queue a reduction into the root's memory."""
         self._call("ncclReduce", sendbuf, recvbuf, count, datatype, op, root, self._own(), stream)
 
     def broadcast(self, sendbuff: int, recvbuff: int, count: int, datatype: int, root: int, stream: int) -> None:
-        """Queue a broadcast of the root's bytes into every rank's memory."""
         self._call("ncclBroadcast", sendbuff, recvbuff, count, datatype, root, self._own(), stream)
 
     def allGather(self, sendbuf: int, recvbuf: int, count: int, datatype: int, stream: int) -> None:  # noqa: N802
-        """Queue a gathering of every rank's bytes, by rank, into every rank's memory."""
         self._call("ncclAllGather", sendbuf, recvbuf, count, datatype, self._own(), stream)
 
     def reduceScatter(self, sendbuf: int, recvbuf: int, recvcount: int, datatype: int, op: int, stream: int) -> None:  # noqa: N802
-        """Queue a reduction of which each rank gets its part."""
         self._call("ncclReduceScatter", sendbuf, recvbuf, recvcount, datatype, op, self._own(), stream)
 
     def check_async_error(self) -> None:
-        """Raise the error of queued work."""
+        """Raises the error of queued work."""
         status = ctypes.c_int()
         self._call("ncclCommGetAsyncError", self._own(), ctypes.byref(status))
         if status.value:
             raise NcclError(status.value)
 
     def abort(self) -> None:
-        """End immediately: queued work ends unfinished. Idempotent; raises nothing."""
+        """Queued work ends unfinished. Idempotent; raises nothing."""
         handle, self._handle = self._handle, None
         if handle is not None:
             try:

@@ -4,8 +4,7 @@
     a region of a pool   -- handle -->                 Mapping, counted by its users; closed with the last
     a region of timelines -- handle -->                PeerTimelines; closed when unused, and the owner is dead
 
-Closing memory waits for all queued work of a device. So it is never done for a message, nor while a lock is held that messages need, and
-timelines, which are small, stay open until their process is dead.
+Closing memory waits for all queued work of a device, so it is never done for a message, nor while a lock is held that messages need.
 """
 
 from __future__ import annotations
@@ -26,28 +25,27 @@ from mray._device.pinned_memory import PinnedMemory, owner_of
 from mray._inside.memory import trust_fence
 from mray._ipc.pidfd import is_dead
 
-#: The place of regions in pinned host memory; that of others is the uuid of their device.
+#: The place of pinned host memory; otherwise it is a device's uuid.
 HOST = "host"
 
 _KEY = Struct("@QQ")
-#: Bytes of a region's key.
 KEY_SIZE = _KEY.size
-#: Distinguishes this process from all others that ever had its pid.
+#: Distinguishes this process from others that had its pid.
 _nonce = 0
 #: For all regions: a reader may have several open on one device of its own.
 _numbers = itertools.count(1)
 
 
 def new_key() -> bytes:
-    """The name of a region of this process, unique on the machine."""
+    """For a region of this process; unique on the machine."""
     global _nonce
     if not _nonce:
         _nonce = int.from_bytes(os.urandom(8), "little")
     return _KEY.pack(_nonce, next(_numbers))
 
 
-#: Added to the last number of a timeline whose process is dead: above any number that is waited for. CUDA compares by the sign of the
-#: difference, so it leaves room above.
+#: Added to a timeline's last number: above any number that is waited for. CUDA compares by the sign of the difference, so it leaves room
+#: above.
 FORSAKEN = 1 << 62
 
 
@@ -73,7 +71,7 @@ class Mapping:
         return False
 
     def close(self) -> None:
-        """It has no user, and no work on it is queued."""
+        """Neither users nor queued work are left."""
         if self._memory is None:
             self.device.close_memory(self.address)
         else:
@@ -98,7 +96,7 @@ class PeerTimelines(Mapping):
             raise
 
     def _forsake(self) -> None:
-        """Called repeatedly while it is open: another process, such as a child, may keep the driver's work of the dead one alive."""
+        """Called repeatedly while open: another process, such as a child, may keep the driver's work of the dead one alive."""
         forsake(self.words)
 
     @property
@@ -117,9 +115,7 @@ class PeerTimelines(Mapping):
         return True
 
     def has_lost(self, offset: int, number: int) -> bool:
-        """Whether this number was not reached before the timeline was forsaken, although streams that wait for it continue. Also once
-        closed.
-        """
+        """Whether the timeline was forsaken before this number was reached. Also once closed."""
         try:
             word = self.words[offset // 8]
         except ValueError:  # closed
@@ -135,7 +131,6 @@ class PeerTimelines(Mapping):
 
 @contextlib.contextmanager
 def _opening() -> Iterator[None]:
-    """Context manager for opening memory of another process."""
     try:
         yield
     except DeviceFaultError as error:
@@ -146,7 +141,7 @@ def _opening() -> Iterator[None]:
 
 
 _Kind = TypeVar("_Kind", bound=Mapping)
-#: Region key and device -> the mapping, and its number of users; guarded by the lock.
+#: By region key and device: the mapping, and its number of users; guarded by the lock.
 _known: dict[tuple[bytes, Device], tuple[Mapping, int]] = {}
 _lock = threading.RLock()
 
@@ -168,19 +163,19 @@ def open_region(device: Device, place: str, key: bytes, handle: bytes) -> Mappin
 
 
 def open_timelines(device: Device, key: bytes, handle: bytes) -> PeerTimelines:
-    """A region of another process's timelines. May take long. Raises NotOpenedError."""
+    """As `open_region`."""
     return _open(PeerTimelines, device, HOST, key, handle)
 
 
 def leave(device: Device, key: bytes) -> None:
-    """One user less. No work of it on the memory is queued."""
+    """One user less, without queued work."""
     with _lock:
         mapping, users = _known[key, device]
         _known[key, device] = mapping, users - 1
 
 
 def close_unused() -> None:
-    """Close unused mappings. Waits for the queued work of the devices."""
+    """Waits for the queued work of the devices."""
     with _lock:
         unused = [known for known, (mapping, users) in _known.items() if not users and not mapping.is_kept]
         mappings = [_known.pop(known)[0] for known in unused]

@@ -3,9 +3,8 @@
     Pool ── regions ── allocated whole, exported once; peers open each once and keep it open (`mray._device.imports`)
               └── blocks ── one for each tensor that is in flight or still in use
 
-Opening another process's memory may take hundreds of milliseconds, so it must not happen for each message: a pool grows by whole regions
-and cuts blocks out of them. Rejected: exporting the tensors of the framework's own allocator one by one, as torch.multiprocessing does.
-Each export pins its allocation until every peer has closed it.
+Opening another process's memory may take hundreds of milliseconds, so it must not happen for each message. Rejected: exporting the
+tensors of the framework's own allocator one by one: each export pins its allocation until every peer has closed it.
 
 A block is free *in the order of streams*: the caller that frees it names the streams that must reach their present end before it is
 written again, and the caller that claims it for another stream makes that one wait for them. The host never waits.
@@ -30,26 +29,25 @@ from mray._device.mappings import HOST, new_key
 from mray._device.pinned_memory import PinnedMemory
 from mray._device.timelines import PeerPoint, Point, mark
 
-#: Blocks start at multiples of it, which suits every kernel.
+#: Of blocks; suits every kernel.
 ALIGN = 512
-#: Regions are multiples of it: the grain of device memory.
+#: Of regions, as of device memory.
 GRAIN = 2 << 20
 
 
 def block_size(size: int) -> int:
-    """The bytes of a block for `size` bytes."""
+    """Of a block for `size` bytes."""
     return max(ALIGN, (size + ALIGN - 1) // ALIGN * ALIGN)
 
 
 @dataclass(slots=True, eq=False)
 class PoolRegion:
-    """Memory that was allocated whole and can be opened by others."""
+    """Memory that was allocated whole."""
 
     #: Unique on the machine.
     key: bytes
     #: The uuid of its device, or `HOST`.
     place: str
-    #: Its address here.
     base: int
     size: int
     handle: bytes
@@ -65,7 +63,7 @@ class PoolRegion:
 
 @dataclass(slots=True, eq=False)
 class MemoryChunk:
-    """Bytes of a region that are free once these streams have reached their ends of that time, and peers these points."""
+    """Free once these streams have reached their ends of that time, and peers these points."""
 
     offset: int
     size: int
@@ -83,12 +81,11 @@ class Block:
 
     @property
     def address(self) -> int:
-        """Its address in this process."""
         return self.region.base + self.offset
 
 
 def are_reached(points: Iterable[PeerPoint]) -> bool:
-    """Whether peers have reached all of these."""
+    """By peers."""
     return all(point.reached() for point in points)
 
 
@@ -97,16 +94,16 @@ def _unreached(points: tuple[PeerPoint, ...]) -> tuple[PeerPoint, ...]:
 
 
 class MemoryPool:
-    """The shared memory of one device in this process; with `pinned`, host memory that copies from and to the device pass through."""
+    """The shared memory of one device in this process; with `pinned`, host memory that its copies pass through."""
 
     def __init__(self, device: Device, *, pinned: bool = False) -> None:
         self.device = device
         self._pinned = PinnedMemory(device) if pinned else None
         self._lock = threading.RLock()
-        #: The number of open edges that claim blocks: their readers may have any region open.
+        #: Open edges that claim blocks: their readers may have any region open.
         self.users = 0
         self._regions: list[PoolRegion] = []
-        #: Freed blocks that are not yet among the chunks, with the streams and points to wait for.
+        #: Not yet among the chunks, with the streams and points to wait for.
         self._freed: deque[tuple[Block, frozenset[int], tuple[PeerPoint, ...]]] = deque()
 
     # ------------------------------------------------------------------------------------ blocks
@@ -206,11 +203,9 @@ class MemoryPool:
 
     # ------------------------------------------------------------------------------------ the whole
     def held(self) -> int:
-        """Bytes of its regions."""
         return sum(region.size for region in self._regions)
 
     def used(self) -> int:
-        """Bytes of its blocks."""
         with self._lock:
             self._take_back()
             return sum(region.used for region in self._regions)
@@ -218,7 +213,7 @@ class MemoryPool:
     def trim(self) -> bool:
         """Free the regions without blocks, unless an edge is open, or work is still queued on them. Returns whether none of those is left.
 
-        Call when no peer has them open. Does not wait. A region that was used on a stream that is being captured stays for later.
+        Call when no peer has them open. Does not wait. A region used on a stream that is being captured stays for later.
         """
         with self._lock:
             self._take_back()
@@ -250,7 +245,7 @@ _pools_lock = threading.Lock()
 
 
 def pool_of(device: Device, *, pinned: bool = False, staging: bool = False) -> MemoryPool:
-    """This process's pool for a device: the one that tensors leave from, pinned or not, or the one that they arrive in."""
+    """This process's pool for a device."""
     name = "pinned pool" if pinned else "staging pool" if staging else "pool"
     with _pools_lock:
         pool: MemoryPool | None = device.belongings.get(name)
@@ -261,6 +256,5 @@ def pool_of(device: Device, *, pinned: bool = False, staging: bool = False) -> M
 
 
 def all_pools() -> list[MemoryPool]:
-    """Every pool of this process."""
     with _pools_lock:
         return list(_pools)

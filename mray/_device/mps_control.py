@@ -1,16 +1,13 @@
 """NVIDIA's MPS by its control program: where a daemon listens, whether it answers, and commands to it.
 
-In the driver as a session starts, in the node, and in `mray doctor`.
-
 ::
 
     daemon (``nvidia-cuda-mps-control -f``) ──starts──▶ server, which has the contexts of its clients on the GPU
       ▲ commands, by the same program                     ▲ work
     this process                                        clients: processes that called cuInit while the daemon answered
 
-A process looks for the daemon once, in cuInit, at CUDA_MPS_PIPE_DIRECTORY or in NVIDIA's default folder, and works without one where
-none answers. The server numbers the devices that the daemon's CUDA_VISIBLE_DEVICES shows from 0, so daemon and clients name a GPU by its
-uuid, which means the same with a daemon and without.
+A process looks for the daemon once, in cuInit, at CUDA_MPS_PIPE_DIRECTORY or in NVIDIA's default folder. The server numbers the devices
+that the daemon's CUDA_VISIBLE_DEVICES shows from 0, so daemon and clients name a GPU by its uuid.
 """
 
 from __future__ import annotations
@@ -28,13 +25,13 @@ if TYPE_CHECKING:
     import subprocess
 
 PROGRAM = "nvidia-cuda-mps-control"
-#: NVIDIA's variables for the folders of a daemon: of its sockets, which clients look into, and of its logs.
+#: NVIDIA's variables for the folders of a daemon: of its sockets, and of its logs.
 PIPE = "CUDA_MPS_PIPE_DIRECTORY"
 LOG = "CUDA_MPS_LOG_DIRECTORY"
 _CONTROL = "control"
-#: Folder in a session's directory, with one folder per GPU, by its index among the session's.
+#: In a session's directory; it has one folder per GPU, by its index among the session's.
 FOLDER = "mps"
-#: Seconds that a daemon may take to answer a command.
+#: For one command.
 ANSWER_SECONDS = 2.0
 
 INSTALL = "install it: it comes with NVIDIA's driver, with Ubuntu's as nvidia-compute-utils-VERSION"
@@ -44,14 +41,14 @@ _LEFT_ALONE = (
 
 
 def find_program() -> str:
-    """The path of the control program; "" without one."""
+    """Its path; "" without one."""
     from mray._common.kept import shutil  # noqa: PLC0415  (on the way to the first answer of a session, as below)
 
     return shutil.which(PROGRAM) or ""
 
 
 def pipe_directory() -> str:
-    """The folder in which CUDA looks for a daemon by default: the user's, or NVIDIA's."""
+    """The folder in which CUDA looks for a daemon by default."""
     return settings.of_library(PIPE) or settings.MPS_DIRECTORY.get()
 
 
@@ -61,7 +58,7 @@ def has_daemon(pipe: str) -> bool:
 
 
 def answers(pipe: str) -> bool:
-    """Whether a daemon answers there. Waits for `ANSWER_SECONDS` at most."""
+    """Waits for `ANSWER_SECONDS` at most."""
     return has_daemon(pipe) and ask(pipe, ("get_server_list",)) is not None
 
 
@@ -96,7 +93,7 @@ def choose(word: str) -> dict[str, str]:
 def start_daemon(program: str, uuid: str, pipe: str, log: str, output: int) -> subprocess.Popen[bytes]:
     """Start a daemon for one GPU, in a kernel session of its own, which ends with this process. Raises OSError.
 
-    `output`: the descriptor of a file for its output.
+    `output`: a descriptor.
     """
     import subprocess  # noqa: PLC0415
 

@@ -1,12 +1,9 @@
 """NCCL of this process: `mray._device.libnccl`, or the module with the same calls for null devices.
 
-    nccl_version, shares_gpus     what a process reports to the compiler of a graph; raise nothing
-    library                       the calls, the numbers of dtypes and reductions; LookupError that says what to install
+Any thread. The library is loaded on first use, which creates no CUDA context.
 
-Any thread. The library is loaded on first use, and creates no CUDA context by that.
-
-NCCL reads its variables when a process first uses it. Two of them matter here: NCCL listens for its peers on a network interface, which
-is set to the loopback one; and it has several ranks on one GPU only when told so.
+NCCL reads its variables when a process first uses it: NCCL listens for its peers on a network interface, which is set to the loopback
+one; and it has several ranks on one GPU only when told so.
 """
 
 from __future__ import annotations
@@ -19,12 +16,12 @@ from mray._device.device import Platform
 from mray._device.libnccl import version_name
 from mray._device.platform import platform
 
-#: The version from which on several ranks may share a GPU, when `SHARED_GPU` is set.
+#: The oldest version in which several ranks may share a GPU, when `SHARED_GPU` is set.
 SHARED_GPU_VERSION: Final = 23000
 SHARED_GPU: Final = "NCCL_MULTI_RANK_GPU_ENABLE"
 _INTERFACE: Final = "NCCL_SOCKET_IFNAME"
 
-#: NCCL's numbers of dtypes, by torch's names.
+#: NCCL's numbers, by torch's names.
 DTYPES: Final = {
     "int8": 0,
     "uint8": 1,
@@ -46,23 +43,21 @@ SUM, PRODUCT, MAX, MIN, AVG = range(5)
 _OPERATIONS: Final = {ReduceOp.SUM: SUM, ReduceOp.PRODUCT: PRODUCT, ReduceOp.MAX: MAX, ReduceOp.MIN: MIN, ReduceOp.AVG: AVG}
 #: For truth values, as bytes 0 and 1, as in torch. An average of them is their sum, as everywhere in mray.
 _OF_BOOL: Final = {ReduceOp.SUM: MAX, ReduceOp.PRODUCT: MIN, ReduceOp.MAX: MAX, ReduceOp.MIN: MIN, ReduceOp.AVG: MAX}
-#: Complex numbers as twice as many of these.
+#: Twice as many of these.
 _PARTS: Final = {"complex64": "float32", "complex128": "float64"}
 
 
 class Library:
-    """NCCL for the devices of one platform."""
+    """For the devices of one platform."""
 
     def __init__(self, devices: Platform) -> None:
         self.platform = devices
-        #: A `mray._device.libnccl.LibNccl`, or a module with the same calls.
         self.module = module = devices.nccl()
         self.version = int(module.get_version())
-        #: The error of calls.
         self.error: type[Exception] = module.NcclError
 
     def unique_id(self) -> bytes:
-        """A new id, for every rank's `communicator`."""
+        """For every rank's `communicator`."""
         _stay_on_this_machine()
         unique_id: bytes = self.module.get_unique_id()
         return unique_id
@@ -74,10 +69,7 @@ class Library:
             return self.module.NcclCommunicator(world_size, unique_id, rank)
 
     def reduction(self, dtype: str, op: ReduceOp) -> tuple[int, int, int]:
-        """(dtype, operation, numbers per element), as NCCL's numbers, for a reduction of tensors of a dtype.
-
-        Raises ValueError when NCCL does not compute it.
-        """
+        """NCCL's numbers for a reduction: (dtype, operation, numbers per element). Raises ValueError when NCCL does not compute it."""
         if dtype == "bool":
             return BYTES, _OF_BOOL[op], 1
         parts = _PARTS.get(dtype)
@@ -90,7 +82,7 @@ class Library:
 
 
 def library() -> Library:
-    """NCCL of this process. Raises LookupError that says what is missing: a device, or the library."""
+    """Raises LookupError that says what is missing: a device, or the library."""
     devices = platform()
     if devices is None or not devices.devices:
         raise LookupError("NCCL moves tensors between GPUs, and this process sees none: give its actor num_gpus.")
@@ -98,7 +90,7 @@ def library() -> Library:
 
 
 def nccl_version() -> int:
-    """The version of NCCL in this process, as NCCL counts (22705 is 2.27.5); 0 without one."""
+    """As NCCL counts (22705 is 2.27.5); 0 without one."""
     try:
         return library().version
     except LookupError:
@@ -106,18 +98,18 @@ def nccl_version() -> int:
 
 
 def shares_gpus() -> bool:
-    """Whether several ranks may be on one GPU here: the library can, and its environment says so."""
+    """Whether several ranks may be on one GPU here."""
     return nccl_version() >= SHARED_GPU_VERSION and settings.of_library(SHARED_GPU) == "1"
 
 
 def _stay_on_this_machine() -> None:
-    """Let NCCL listen on loopback, unless the user has chosen: all members are processes of one machine."""
+    """Unless the user has chosen an interface."""
     settings.propose_to_library(_INTERFACE, "lo")
     if not settings.has_peer_access():
         settings.propose_to_library("NCCL_P2P_DISABLE", "1")
 
 
 def current_device_index() -> int:
-    """This thread's current device as torch sees it; 0 by default."""
+    """Of this thread, as torch sees it; 0 by default."""
     devices = platform()
     return 0 if devices is None or not devices.devices else devices.current_device().index

@@ -1,11 +1,9 @@
 """NVIDIA's management library on GPUs that CUDA does not show this process: peer access, and NVLink.
 
-An actor usually sees one GPU, by CUDA_VISIBLE_DEVICES, which this library ignores. Since CUDA 10.1 a process can open memory of a device
-that it does not see (NCCL relies on that), but cannot ask the driver whether that will work. Asked when a graph is compiled, never for a
-message.
+Since CUDA 10.1 a process can open memory of a device that it does not see, but cannot ask the driver whether that will work.
 
-As a program (``python -m mray._device.nvml UUID ...``) it prints the pairs of GPUs with NVLink: the node, which must not depend on a
-driver, runs it as a process with a limit (`ask_links`).
+As a program (``python -m mray._device.nvml UUID ...``) it prints the pairs of GPUs with NVLink: the node must not depend on a driver,
+and so asks a process with a time limit (`ask_links`).
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from typing import Any
 
 LIBRARY = "libnvidia-ml.so.1"
 
-#: The header's index of the query, and its positive answer.
+#: The query, and its positive answer.
 CAPS_INDEX_READ = 0
 CAPS_INDEX_WRITE = 1
 CAPS_INDEX_NVLINK = 2
@@ -94,7 +92,6 @@ def ask_links(uuids: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _devices(nvml: Any, uuids: Iterable[str]) -> dict[str, ctypes.c_void_p]:
-    """The library's handles of the GPUs that it knows."""
     found = {}
     for uuid in uuids:
         device = ctypes.c_void_p()

@@ -3,9 +3,8 @@
     mray doctor ──▶ this program ──▶ for each GPU a second process, which owns the memory
                     opens that memory on every other GPU, copies it over, compares ──▶ a line for each pair
 
-Some machines report that their GPUs reach each other, but deliver other bytes or none: where the IOMMU translates peer traffic, or
-bridges redirect it (ACS). CUDA reports no error. So the pattern takes the path of edges: memory of one process, opened by another on its
-own GPU. A broken machine may hang a process: this one, which has a limit.
+Some machines report that their GPUs reach each other, but deliver other bytes or none, without an error: where the IOMMU translates peer
+traffic, or bridges redirect it (ACS). A broken machine may hang a process: this one, which has a limit.
 """
 
 from __future__ import annotations
@@ -22,9 +21,8 @@ from mray._device.device import Device, Platform
 from mray._device.platform import platform
 from mray._ipc.process import die_with_parent
 
-#: Bytes that are copied: several pages, and more than any cache of a bridge.
+#: Several pages, and more than any cache of a bridge.
 SIZE = 4 << 20
-#: Outcomes.
 RIGHT, WRONG, NO_ACCESS, FAILED = "right", "wrong", "no-access", "failed"
 #: Seconds for all pairs, with the creation of CUDA contexts.
 _PATIENCE = 120.0
@@ -42,7 +40,7 @@ class Outcome(NamedTuple):
 
 
 def check_peers(limit: float = _PATIENCE) -> tuple[list[Outcome], bool]:
-    """The outcomes for all pairs of this process's devices, tested by another process, and whether it finished in time."""
+    """The outcomes for all pairs of this process's devices, and whether the test finished in time."""
     with subprocess.Popen(
         [sys.executable, "-m", _PROGRAM], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
@@ -58,7 +56,7 @@ def check_peers(limit: float = _PATIENCE) -> tuple[list[Outcome], bool]:
 
 # --------------------------------------------------------------------------------------- in that process
 def _pattern(seed: str, uuid: str) -> bytes:
-    """A pattern of this run: memory of earlier runs has others."""
+    """Of this run: memory of earlier runs has others."""
     return hashlib.shake_128(f"{seed} {uuid}".encode()).digest(SIZE)
 
 
@@ -72,7 +70,7 @@ class _Host:
         self._address = ctypes.addressof(self._memory)
 
     def copy(self, address: int, *, back: bool) -> bytes:
-        """Copy to memory of the device, or `back`, and wait for it. Returns the contents."""
+        """To memory of the device, or `back`; waits for it. Returns the contents."""
         device, stream = self._device, self._device.current_stream()
         device.register_host(self._address, SIZE)
         try:
@@ -85,7 +83,7 @@ class _Host:
 
 
 def _own(devices: Platform, uuid: str, seed: str) -> None:
-    """Own memory of one device with its pattern, print its handle, and keep it until the other process ends."""
+    """In the second process."""
     device = devices.device_of(uuid)
     assert device is not None
     address = device.allocate(SIZE)

@@ -3,8 +3,7 @@
     owner                                        peer
     memfd, mapped, registered with its device    /proc/<pid>/fd/<fd>, mapped, registered with its own device
 
-It has no name, so nothing is left of it. A handle says where the owner has it open, and its inode, so that no process opens another file
-after the owner's exit.
+It has no name, so nothing is left of it. A handle has the inode, so that no process opens another file after the owner's exit.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ class PinnedMemory:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        #: Address -> mapping, and the descriptor by which others open it; -1: it is another process's.
+        #: Address -> mapping, and the descriptor by which others open it; -1: another process's.
         self._mapped: dict[int, tuple[mmap.mmap, int]] = {}
 
     def allocate(self, size: int) -> tuple[int, bytes]:
-        """New memory: its address, and the handle by which others open it. Raises MemoryError when the host is full."""
+        """Its address, and the handle by which others open it. Raises MemoryError when the host is full."""
         fd = os.memfd_create("mray-pinned", os.MFD_CLOEXEC)
         try:
             try:
@@ -73,7 +72,7 @@ class PinnedMemory:
         return address
 
     def words(self, address: int) -> memoryview:
-        """The words of allocated or opened memory, to be released before that is freed."""
+        """Of allocated or opened memory; to be released before that is freed."""
         return memoryview(self._mapped[address][0]).cast("Q")
 
     def free(self, address: int) -> None:

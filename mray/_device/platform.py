@@ -1,4 +1,4 @@
-"""The devices of this process: found on first use, and remembered until it forks. No device is initialized."""
+"""The devices of this process: found on first use, and remembered until it forks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _known: tuple[int, Platform | None] | None = None
 
 
 def platform() -> Platform | None:
-    """The platform of this process, or None without devices: the null one if MRAY_NULL_DEVICES is set, else CUDA's.
+    """None without devices: the null one if MRAY_NULL_DEVICES is set, else CUDA's. Initializes no device.
 
     Raises ValueError for an invalid MRAY_NULL_DEVICES.
     """
@@ -28,7 +28,7 @@ def platform() -> Platform | None:
 
 
 def forget_platform() -> None:
-    """Look again on next use; null devices free all memory. For tests, between two settings of the environment."""
+    """Look again on next use; null devices free all memory. For tests."""
     global _known
     known, _known = _known, None
     if known is not None and known[0] == kernel_pid() and known[1] is not None:

@@ -5,9 +5,8 @@
     Staging.end_message()             marks that the message is staged  ─ ─ ─ ─ ▶  waits for that (`Staged.settle`)
     the last view dies                 the next copy into that block waits  ◀ ─ ─ ─  marks that it has used it
 
-A copy on the using stream would begin only after all of its queued work. On a stream of its own it begins when its sender is ready,
-while the device computes with the tensors of earlier messages in another block (double buffering). With more than two blocks in use by
-the device, copies wait: memory stays bounded, and the copy engine is ahead enough.
+A copy on the using stream would begin only after all of its queued work. With more than two blocks in use by the device, copies wait:
+memory stays bounded.
 
 Rejected: tensors of torch's allocator as targets. It frees memory that is used on two streams by polling events (`record_stream`), at
 allocations.
@@ -50,7 +49,7 @@ class Staged:
         self._is_marked = True
 
     def settle(self) -> None:
-        """Make the using stream wait for the queued copies. Idempotent; the caller does not wait."""
+        """Make the using stream wait for the queued copies. Idempotent."""
         if self._end is None and self._is_marked:
             return
         (self._end or mark(self._device, self._copying)).wait(self._stream)
@@ -58,7 +57,7 @@ class Staged:
 
 
 class _StagingBlock:
-    """Kept alive by a staged tensor; returns its block."""
+    """Kept alive by a staged tensor."""
 
     __slots__ = ("_block", "_process", "_staged", "_staging", "_stream")
 
@@ -79,17 +78,16 @@ class _StagingBlock:
 
 
 class Staging:
-    """The staging memory of one edge on one device, and the edge's copy stream there."""
+    """Of one edge on one device."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        #: The copy stream.
+        #: For copies.
         self.stream = lend_stream(device)
         self._pool = pool_of(device, staging=True)
         self._pool.users += 1
         #: Blocks without tensors, with their last user's stream and the end of its work; the oldest first.
         self._spare: deque[tuple[Block, int, Point]] = deque()
-        #: The message that is being read.
         self._current: Staged | None = None
         self._closed = False
 
@@ -119,7 +117,7 @@ class Staging:
         return self.device.tensor(block.address, size, dtype, shape, strides, keep)
 
     def end_message(self) -> Staged | None:
-        """The message is read. Returns the copies that its user settles."""
+        """Returns the copies that its user settles."""
         staged, self._current = self._current, None
         if staged is not None:
             staged.mark()

@@ -4,17 +4,16 @@
     mark(device, stream) -> Point: the next number n  ---(region, place, n) in a message---> Peers.wait(device, stream, ...)
     its stream, when it gets there: word := n                   its stream: until word >= n
 
-A *timeline* is eight bytes of pinned host memory, which one stream counts up (`Device.set_word`); a *point* is a number on it. A message
-needs no handle and no name, and any process reads the word to learn whether a point is reached.
+A *timeline* is eight bytes of pinned host memory, which one stream counts up (`Device.set_word`); a *point* is a number on it.
 
-One process writes a region of timelines while it lives. When it is dead, each process that has the region open sets all of its words
-above any number (`mray._device.mappings`), as a process does itself whose device has failed: waiting streams continue. No driver is
-involved, so no full queue can delay it. The words still show how far the dead process had come (`PeerTimelines.has_lost`).
+When the process of a region is dead, each process that has it open sets all of its words above any number (`mray._device.mappings`), as
+a process does itself whose device has failed: waiting streams continue. No driver is involved, so no full queue can delay it. The words
+still show how far the dead process had come.
 
 The regions of this process stay open until it exits: a stream may still read a word, here or elsewhere, long after an edge is closed.
 
 Rejected: exported events. Each is a handle to open and leaves a name behind, and on hardware a stream that waits for an event of a dead
-process waits forever, even when its own process records that event again.
+process waits forever.
 
 Any thread, finalizers too.
 """
@@ -33,7 +32,7 @@ from mray._device.mappings import FORSAKEN, KEY_SIZE, PeerTimelines, close_unuse
 from mray._device.pinned_memory import PinnedMemory
 from mray._inside.memory import PAGE, trust_fence
 
-#: Handles of CUDA's default stream, which is never destroyed.
+#: CUDA's default stream, which is never destroyed.
 _DEFAULT = (0, 1)
 
 
@@ -65,19 +64,19 @@ class Timeline:
     def __init__(self, device: Device, region: _Region, index: int, *, is_lasting: bool = False) -> None:
         self._device = device
         self._is_lasting = is_lasting
-        #: The number of the stream that has marked last.
+        #: Of the last mark.
         self._stream_id = -1
         self._region = region
         self._index = index
         self._address = region.address + 8 * index
-        #: Identifies it for other processes: `point_of`.
+        #: For other processes: `point_of`.
         self.note = b"".join((_OFFSET.pack(8 * index), region.key, region.handle))
         self._lock = threading.RLock()
         #: The latest number, and the latest that is known to be queued. Invariant: none is used twice.
         self._number = self._queued = 0
 
     def mark(self, stream: int) -> int:
-        """Return the number of the present end of the stream's work."""
+        """At the present end of the stream's work."""
         with self._lock:
             if not self._is_lasting:
                 stream_id = self._device.stream_id(stream)
@@ -96,7 +95,7 @@ class Timeline:
             return number
 
     def reached(self, number: int | None = None) -> bool:
-        """Whether its stream has reached a number; None: all queued work."""
+        """None: all queued work."""
         if number is None:
             number = self._queued
         try:
@@ -109,12 +108,10 @@ class Timeline:
         return True
 
     def wait(self, stream: int, number: int) -> None:
-        """Make a stream of its device wait for a number."""
         if not self.reached(number):
             self._device.await_word(self._address, number, stream)
 
     def where(self, number: int) -> Where:
-        """A number of it, for other processes."""
         return Where(self._region.key, self._region.handle, 8 * self._index, number)
 
 
@@ -128,22 +125,18 @@ class Point:
         self._number = number
 
     def wait(self, stream: int) -> None:
-        """Make a stream of the same device wait for it. The caller does not wait."""
+        """Make a stream of the same device wait for it."""
         self._timeline.wait(stream, self._number)
 
     def reached(self) -> bool:
-        """Whether all earlier work is done."""
         return self._timeline.reached(self._number)
 
     @property
     def where(self) -> Where:
-        """The point, for other processes."""
         return self._timeline.where(self._number)
 
 
 class _Region:
-    """Timelines of this process, in one piece of memory."""
-
     def __init__(self, device: Device) -> None:
         self._memory = PinnedMemory(device)
         self.key = new_key()
@@ -157,7 +150,7 @@ class _Region:
 
 
 class Timelines:
-    """The timelines of one device in this process; created by the first mark."""
+    """Of one device in this process."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -168,7 +161,6 @@ class Timelines:
         self._regions: list[_Region] = []
 
     def of(self, stream: int) -> Timeline:
-        """The timeline of the streams with this handle."""
         timeline = self._of.get(stream)
         if timeline is None:
             with self._lock:
@@ -196,7 +188,6 @@ class Timelines:
 
 
 def _lasting(device: Device) -> set[int]:
-    """The streams of a device that are never destroyed."""
     streams: set[int] = device.belongings.setdefault("lasting streams", set(_DEFAULT))
     return streams
 
@@ -219,8 +210,8 @@ def timelines_of(device: Device) -> Timelines:
 def mark(device: Device, stream: int) -> Point:
     """Mark the present end of a stream's work.
 
-    Raises CaptureError, DeviceFaultError, and RuntimeError where streams cannot be waited for. The first mark of a stream may need
-    memory and a descriptor: MemoryError, OSError.
+    Raises CaptureError, DeviceFaultError, and RuntimeError where streams cannot be waited for; the first mark of a stream also
+    MemoryError and OSError.
     """
     timeline = timelines_of(device).of(stream)
     return Point(timeline, timeline.mark(stream))
@@ -238,11 +229,11 @@ class PeerPoint:
         self.number = number
 
     def reached(self) -> bool:
-        """Whether the stream has reached it, or its process is dead."""
+        """Also when its process is dead."""
         return self._timelines.reached(self._offset, self.number)
 
     def wait(self, stream: int) -> None:
-        """Make a stream of the device for which the timelines are open wait for it. The caller does not wait."""
+        """Make a stream of the device for which the timelines are open wait for it."""
         if not self.reached():
             self._peers.await_word(self._timelines, self._offset, self.number, stream)
 
@@ -250,7 +241,7 @@ class PeerPoint:
 class Peers:
     """The timelines of other processes that streams of one end of an edge wait for, and the streams that use what others have lent."""
 
-    #: Tensors of other processes that are in use.
+    #: Tensors of other processes in use.
     held = 0
 
     def __init__(self) -> None:
@@ -272,10 +263,9 @@ class Peers:
         return found
 
     def wait(self, device: Device, stream: int, key: bytes, handle: bytes, offset: int, number: int) -> PeerTimelines | None:
-        """Make the stream wait for another process's point. The caller does not wait. Raises NotOpenedError.
+        """Make the stream wait for another process's point. Raises NotOpenedError.
 
-        Returns the region unless the point is reached: whether it was reached at all is known when the stream has continued
-        (`has_lost`).
+        Returns the region unless the point is reached; `has_lost` is known when the stream has continued.
         """
         found = self.open(device, key, handle)
         if not found.reached(offset, number):
@@ -285,16 +275,12 @@ class Peers:
         return found
 
     def await_word(self, timelines: PeerTimelines, offset: int, number: int, stream: int) -> None:
-        """Make the stream wait for a number."""
         device = timelines.device
         self.used_on(device, stream)
         device.await_word(timelines.address + offset, number, stream)
 
     def point(self, device: Device, where: Where) -> PeerPoint:
-        """A point for which streams of the device may wait later; what they need for that stays open until it is reached.
-
-        Raises NotOpenedError.
-        """
+        """A point for which streams of the device may wait later; what they need stays open until it is reached. Raises NotOpenedError."""
         key, handle, offset, number = where
         found = self.open(device, key, handle)
         timeline = found, offset
@@ -302,11 +288,10 @@ class Peers:
         return PeerPoint(self, found, offset, number)
 
     def used_on(self, device: Device, stream: int) -> None:
-        """Memory of other processes is used on this stream."""
         self.streams.setdefault((device, stream))
 
     def timeline(self, device: Device, stream: int) -> Timeline:
-        """The timeline of a stream on which memory of other processes is used. Raises as `mark`."""
+        """Of a stream on which memory of other processes is used. Raises as `mark`."""
         found = self.streams[device, stream] = timelines_of(device).of(stream)
         return found
 

@@ -1,7 +1,6 @@
-"""Topology: the CPUs of each NUMA node, the CPUs near each GPU, and the distance of GPUs; read from ``/sys``, without any library.
+"""Topology: the CPUs of each NUMA node, the CPUs near each GPU, and the distance of GPUs; read from ``/sys``.
 
-Runs in the node at the first ``cpu_affinity="auto"``, or when a request takes some of several free GPUs. Only NVIDIA's management
-library knows NVLink: a separate process asks it (`mray._device.nvml`), on machines of more than two GPUs.
+Only NVIDIA's management library knows NVLink: a separate process asks it (`mray._device.nvml`), on machines of more than two GPUs.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _SYSTEM = "/sys"
 
 
 def parse_cpu_list(text: str) -> tuple[int, ...]:
-    """``0-2,8`` as (0, 1, 2, 8), the kernel's format for sets of CPUs. Raises ValueError."""
+    """``0-2,8`` as (0, 1, 2, 8). Raises ValueError."""
     cpus: set[int] = set()
     for part in text.strip().split(","):
         if part:
@@ -30,7 +29,7 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
 
 
 def uuids(ids: Sequence[GpuId]) -> dict[GpuId, str]:
-    """The uuids of these GPUs, which are independent of visibility; GPUs whose index among all is unknown are left out.
+    """The uuids of these GPUs, independent of visibility; GPUs whose index among all is unknown are left out.
 
     Numbers are bus positions where the user has said so or nothing (`mray._ipc.discovery.with_order`), else CUDA may count otherwise.
     """
@@ -46,7 +45,7 @@ def uuids(ids: Sequence[GpuId]) -> dict[GpuId, str]:
 
 
 def _cpus_in(path: str, allowed: Container[int]) -> tuple[int, ...]:
-    """The allowed CPUs that a file lists; none when it does not exist."""
+    """Allowed CPUs in a file's list; none when it does not exist."""
     try:
         with io.open(path, encoding="ascii") as file:
             return tuple(cpu for cpu in parse_cpu_list(file.read()) if cpu in allowed)
@@ -55,7 +54,7 @@ def _cpus_in(path: str, allowed: Container[int]) -> tuple[int, ...]:
 
 
 def numa_nodes(allowed: Iterable[int], root: str = _SYSTEM) -> list[tuple[int, ...]]:
-    """The allowed CPUs of each NUMA node that has any; one node where the kernel knows none."""
+    """Their allowed CPUs, where there are any; one node where the kernel knows none."""
     usable = set(allowed)
     directory = os.path.join(root, "devices/system/node")
     try:
@@ -67,12 +66,12 @@ def numa_nodes(allowed: Iterable[int], root: str = _SYSTEM) -> list[tuple[int, .
 
 
 def cpus_near(gpu: discovery.Gpu, allowed: Container[int], root: str = _SYSTEM) -> tuple[int, ...]:
-    """The CPUs near a PCI address; none when unknown."""
+    """Of a PCI address; none when unknown."""
     return _cpus_in(os.path.join(root, "bus/pci/devices", gpu.address.lower(), "local_cpulist"), allowed) if gpu.address else ()
 
 
 def bus_distance(one: discovery.Gpu, other: discovery.Gpu, root: str = _SYSTEM) -> int:
-    """The distance of two GPUs on the PCI bus, by the bridges in the kernel's device paths."""
+    """By the bridges in the kernel's device paths."""
     places = []
     for gpu in (one, other):
         folder = os.path.join(root, "bus/pci/devices", gpu.address.lower())
@@ -90,7 +89,7 @@ def bus_distance(one: discovery.Gpu, other: discovery.Gpu, root: str = _SYSTEM) 
 
 
 def gpu_distances(gpus: Sequence[discovery.Gpu], linked: Iterable[tuple[str, str]], root: str = _SYSTEM) -> dict[tuple[int, int], int]:
-    """The distance of each pair of GPUs, by their numbers; `linked`: the uuids of pairs with NVLink."""
+    """Of each pair of GPUs, by their numbers; `linked`: the uuids of pairs with NVLink."""
     links = {frozenset(pair) for pair in linked}
     return {
         (one.index, other.index): affinity.LINKED if frozenset((one.uuid, other.uuid)) in links else bus_distance(one, other, root)
@@ -99,7 +98,7 @@ def gpu_distances(gpus: Sequence[discovery.Gpu], linked: Iterable[tuple[str, str
 
 
 def read_topology(ids: Iterable[GpuId], allowed: Sequence[int], root: str = _SYSTEM) -> affinity.Topology:
-    """The topology of the allowed CPUs and of the GPUs with these ids (indices or UUIDs)."""
+    """Of the allowed CPUs and of the GPUs with these ids (indices or UUIDs)."""
     ids = list(ids)
     if settings.NULL_DEVICES.get() is not None:
         pretended = importlib.import_module("mray.testing.null_topology")

@@ -91,7 +91,7 @@ class Slot:
         self.view = memoryview(b"")
         #: The number of its latest message; never repeats, also across generations.
         self.use = 0
-        #: What a loan keeps alive.
+        #: Kept alive by a loan.
         self.keep: object = None
 
     def fill(self, segment: Segment, generation: int) -> None:

@@ -198,7 +198,7 @@ class LeftOver(NamedTuple):
 
 
 def leftovers() -> Iterator[Finding]:
-    """What dead processes have left. The next `init` beside a dead session also removes what belongs to the session."""
+    """Files and names that dead processes have left. The next `init` beside a dead session also removes those of the session."""
     found = left_over()
     texts = [f"{directory}: its processes are dead" for directory in found.sessions]
     if found.events:
@@ -212,7 +212,7 @@ def leftovers() -> Iterator[Finding]:
 
 
 def clean() -> list[str]:
-    """What dead processes have left. The next `init` removes what belongs to a dead session."""
+    """Remove what dead processes have left; returns the removed paths."""
     found = left_over()
     for parent in {os.path.dirname(directory) for directory in found.sessions}:
         sweep(parent)
