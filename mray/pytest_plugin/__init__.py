@@ -7,17 +7,11 @@
 
 `mray_session` gives a session that is started once and reset after each test, `mray_fresh` one for each test. Tests that use them are
 checked for leaks, and the stacks of all processes are printed shortly before a test's time limit. Each process of a run has its own
-sessions, so pytest-xdist needs nothing. mray's own suite uses the same parts.
+sessions, so pytest-xdist needs nothing.
 
 pytest loads this module in every run where mray is installed, so it imports only the public names of mray until a test uses a fixture.
 
-====================  ====================================================================================================
-run                   the state of the plugin for one pytest run
-belongings            processes, descriptors, threads, shared memory and files that the run holds at one moment
-leak                  a belonging that a test has left behind
-====================  ====================================================================================================
-
-Rejected: a session that is reset before each test instead of after. The leaks of one test would be blamed on the next.
+Rejected: a reset before each test instead of after: the leaks of one test would be blamed on the next.
 """
 
 from __future__ import annotations
@@ -35,7 +29,7 @@ LEAKS = ("off", "fixtures", "all")
 
 
 def _amount(text: str) -> float:
-    """A number, whole ones as an int, which `mray.init` requires for CPUs."""
+    """Whole numbers as an int, which `mray.init` requires for CPUs."""
     try:
         amount = int(text)
     except ValueError:
@@ -71,8 +65,8 @@ def _leaks(text: str) -> str:
     return text
 
 
-#: An option of the command line (``--mray-NAME``) and of the configuration (``mray_NAME``): name, default, help, and the parser of its
-#: text (not called without a text; its ValueError describes what is wrong).
+#: On the command line (``--mray-NAME``) and in the configuration (``mray_NAME``): name, default, help, parser of its text (not called
+#: without a text; its ValueError describes what is wrong).
 OPTIONS: tuple[tuple[str, str, str, Callable[[str], Any]], ...] = (
     ("cpus", "", "CPUs of the sessions that fixtures start (default: what this process may use)", _amount),
     ("gpus", "", "GPUs of the sessions that fixtures start, pretended where there are none", _amount),
@@ -91,7 +85,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def options(config: pytest.Config) -> dict[str, Any]:
-    """The value of each option: from the command line, else from the configuration; None: not given. UsageError names an invalid one."""
+    """The value of each option; None: not given. UsageError names an invalid one."""
     values = {}
     for name, _default, _text, read in OPTIONS:
         given = config.getoption(f"mray_{name}")
@@ -108,7 +102,7 @@ def options(config: pytest.Config) -> dict[str, Any]:
 
 
 class Plugin:
-    """The state of this module for one run."""
+    """This module's state for one run."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.options = options(config)
@@ -126,11 +120,10 @@ class Plugin:
         return self._loaded
 
     def concerns(self, item: pytest.Item) -> bool:
-        """Whether this test uses mray, as far as known before it runs: by its fixtures, or because earlier tests have."""
+        """Whether this test uses mray: by its fixtures, or because earlier tests have."""
         return "mray._backends" in sys.modules or not FIXTURES.isdisjoint(getattr(item, "fixturenames", ()))
 
     def end(self) -> None:
-        """End the run."""
         if self._loaded is not None:
             self._loaded.end()
         if self.stderr != 2:
@@ -172,7 +165,7 @@ def mray_session(request: pytest.FixtureRequest, _mray_shared: None) -> Iterator
 
 @pytest.fixture
 def mray_fresh(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """The module `mray`, with a session for this test alone; ``@pytest.mark.mray(num_cpus=2, ...)`` sets the options of `init`."""
+    """The module `mray`, with a session for this test; ``@pytest.mark.mray(num_cpus=2, ...)`` sets the options of `init`."""
     yield from request.config.stash[PLUGIN].loaded.fresh(request.node)
 
 
@@ -188,7 +181,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[Any]:
-    """Hide mray's frames in the traceback of a test that uses mray and fails by its own error."""
+    """Hide mray's frames in the traceback of a test that fails by its own error."""
     plugin = item.config.stash[PLUGIN]
     if call.excinfo is not None and plugin.concerns(item) and not item.config.getoption("fulltrace", False):
         plugin.loaded.hide(call.excinfo)

@@ -1,8 +1,8 @@
 """Resources of the machine that a test run holds, and those that a test has left behind.
 
-In the process that runs tests. Its descendants carry a mark in their environment, so that a process is found even after
-its parents are dead; sessions live in a directory of this process, so that concurrent runs do not see each other's. Resources are listed
-twice per test, so a listing reads only names and numbers.
+Descendants of the process that runs tests carry a mark in their environment, so that they are found even after their parents are
+dead; sessions live in a directory of this process, so that concurrent runs do not see each other's. A listing, two per test, reads
+only names and numbers.
 """
 
 from __future__ import annotations
@@ -27,48 +27,46 @@ from mray._common.clock import monotonic, time_ns
 from mray._inside.processes import all_pids, carrying, command_line, parent_of
 from mray._inside.sessions import can_be_seen, local_process
 
-#: Environment variable that marks every descendant of this process.
+#: Marks every descendant of this process.
 MARK = "MRAY_TEST_MARK"
-#: Variable of the delay of retries, by Ray's name, and the milliseconds that tests wait. A test's own setting, by either name, overrides
-#: it.
+#: The delay of retries, by Ray's name, and the milliseconds that tests wait. A test's own setting, by either name, overrides it.
 RETRY_DELAY = settings.TASK_RETRY_DELAY_MS.ray
 SHORT_DELAY = 10
-#: Seconds that resources released by a test may take to disappear.
+#: Seconds for released resources to disappear.
 PATIENCE = 20.0
-#: Seconds that a leak must last, since resources of this user's other processes come and go.
+#: Seconds that a leak must last, since this user's other processes come and go.
 LASTING = 1.0
-#: Bytes of device memory by which a test's use may grow: libraries allocate work space when they are first used.
+#: Bytes by which a test's use of device memory may grow, since libraries allocate work space at first use.
 GPU_SLACK = 64 << 20
-#: Name of the plugin's thread that runs during each test with a time limit.
+#: The plugin's thread during each test with a time limit.
 WATCH = "mray-test-watch"
 
 SHARED_MEMORY = Path("/dev/shm")
 NAME_PATTERN = re.compile(r"^(sem\.)?mray-")
-#: Names that mray's own tests create outside of sessions, with the pid of the run.
+#: Created by mray's own tests outside of sessions, with the pid of the run.
 _TEST = re.compile(r"mray-test-(?:[a-z]+-)*(\d+)-")
 _NUMBERED = re.compile(r"\[\d+\]")
-#: Files that the driver of NVIDIA's GPUs keeps open in a process after the first use of a GPU.
+#: Files that NVIDIA's driver keeps open after the first use of a GPU.
 _OF_DRIVER = re.compile(r"/dev/nvidia.*|/dev/zero|/dev/shm/cuda\..*")
 #: Unnamed descriptors that it opens with a context and keeps open.
 _OF_CONTEXT = frozenset({"anon_inode:[eventfd]", "anon_inode:[eventpoll]", "pipe:", "socket:"})
-#: The most of them per context, as observed; no more are excused in a test that creates one.
+#: Per context, as observed; no more are excused.
 _MOST_OF_CONTEXT = 16
 
 
 class Territory:
-    """The mark and the directory of this process, and the delay of retries in tests, while entered."""
+    """The mark and the directory of this process, and the delay of retries in tests."""
 
     def __init__(self) -> None:
         self._before = {name: os.environ.get(name) for name in (MARK, "MRAY_TMPDIR", RETRY_DELAY)}
         if not settings.TASK_RETRY_DELAY_MS.is_set():
             os.environ[RETRY_DELAY] = str(SHORT_DELAY)
         os.environ[MARK] = f"{os.getpid()}-{time_ns():x}"
-        # Not tempfile's own directory: names of sockets in it must be short.
+        # Not tempfile's own: names of sockets must be short.
         self.directory = tempfile.mkdtemp(prefix="mt", dir=self._before["MRAY_TMPDIR"] or "/tmp")
         os.environ["MRAY_TMPDIR"] = self.directory
 
     def leave(self) -> None:
-        """Remove the directory, and restore the environment."""
         for name, value in self._before.items():
             if value is None:
                 os.environ.pop(name, None)
@@ -83,7 +81,7 @@ def is_marked(pid: int) -> bool:
 
 
 def child_processes() -> dict[int, str]:
-    """Children of this process, zombies included: pid to name and state."""
+    """pid -> name and state; zombies included."""
     found = {}
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/children") as file:
@@ -96,19 +94,19 @@ def child_processes() -> dict[int, str]:
 
 
 def shared_names() -> set[str]:
-    """Names of mray in shared memory, segments and semaphores."""
+    """Segments and semaphores of mray."""
     return {name for name in os.listdir(SHARED_MEMORY) if NAME_PATTERN.match(name)}
 
 
 def is_foreign(name: str) -> bool:
-    """Whether a living process outside of this test run has this name, or another one of its session, mapped or open."""
-    if (match := _TEST.match(name)) is not None:  # also of a killed one, whose names are not mapped any more
+    """Whether a living process outside of this run has this name, or another one of its session, mapped or open."""
+    if (match := _TEST.match(name)) is not None:  # also of a killed one, which maps nothing
         return int(match[1]) != os.getpid() and not is_marked(int(match[1]))
     start, _dash, rest = name.removeprefix("sem.").partition("-")
     session = rest.partition("-")[0]
     if not can_be_seen(session):
         return True
-    if (pid := local_process(session)) is not None:  # a session in one process, which it names
+    if (pid := local_process(session)) is not None:  # a session in one process
         return pid not in (0, os.getpid()) and not is_marked(pid)
     target = str(SHARED_MEMORY / f"{start}-{session}-")
     for pid in all_pids():
@@ -125,7 +123,7 @@ def is_foreign(name: str) -> bool:
 
 
 def session_directories() -> set[str]:
-    """Directories of sessions that this process, or a descendant, has started."""
+    """Directories of sessions that this process or a descendant has started."""
     # `os.walk` ignores what is removed meanwhile.
     walked = os.walk(os.environ["MRAY_TMPDIR"])
     return {os.path.join(folder, name) for folder, names, _files in walked for name in names if name.startswith("session_")}
@@ -143,7 +141,7 @@ def open_files() -> dict[int, str]:
 
 
 def gpu_memory() -> int:
-    """Bytes of torch's tensors in this process on all GPUs; 0 if no GPU was used."""
+    """Bytes of torch's tensors on all GPUs; 0 if no GPU was used."""
     torch: Any = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
         return 0
@@ -152,9 +150,9 @@ def gpu_memory() -> int:
 
 @dataclass(frozen=True)
 class Belongings:
-    """The resources that this test run holds at one moment."""
+    """The resources that this run holds at one moment."""
 
-    #: Every process of the machine, this run's or not; and this one's children.
+    #: Every process of the machine; and this one's children.
     processes: set[int]
     children: dict[int, str]
     names: set[str]
@@ -166,12 +164,11 @@ class Belongings:
 
     @classmethod
     def now(cls) -> Belongings:
-        """The present resources."""
         threads = {thread for thread in threading.enumerate() if thread.name != WATCH}
         return cls(set(all_pids()), child_processes(), shared_names(), session_directories(), open_files(), threads, gpu_memory())
 
     def more_than(self, before: Belongings, node_pid: int = 0) -> list[str]:
-        """A description of the resources that were not there before.
+        """Describe the resources that were not there before.
 
         Processes and threads of the session whose node is named may come and go, but not their other resources.
         """
@@ -207,10 +204,8 @@ def _kind(target: str) -> str:
 
 
 def _excuse_driver(kinds: Counter[str]) -> None:
-    """Remove the GPU driver's descriptors, which cannot be closed, from the new descriptors, by kind.
-
-    Unnamed ones only in a test that has opened the device itself, which is when contexts are created; a later test that leaves one
-    fails.
+    """Remove the GPU driver's descriptors, which cannot be closed, from the new ones; unnamed ones only in a test that has opened the
+    device itself, which is when contexts are created.
     """
     ours = [kind for kind in kinds if _OF_DRIVER.fullmatch(kind)]
     if any(kind.startswith("/dev/nvidia") for kind in ours):
@@ -224,9 +219,8 @@ def _excuse_driver(kinds: Counter[str]) -> None:
 
 
 def _is_excused(item: str, known: dict[str, bool]) -> bool:
-    """Whether this name belongs to another test run of this user, which may end meanwhile, so that its names can no longer be attributed.
-
-    `known` caches which beginnings of names are foreign, since each answer checks all processes.
+    """Whether this name belongs to another run of this user. `known` caches which beginnings of names are foreign, since each answer
+    checks all processes, and the run may end meanwhile.
     """
     kind, _space, name = item.rpartition(" ")
     if kind != "shared memory":
@@ -238,7 +232,7 @@ def _is_excused(item: str, known: dict[str, bool]) -> bool:
 
 
 def assert_nothing_left(before: Belongings, node_pid: int = 0) -> None:
-    """Fail if there is more than `before`, after waiting for what was ended. For `node_pid` see `Belongings.more_than`."""
+    """Fail if there is more than `before`, after waiting for what was ended. `node_pid` as in `Belongings.more_than`."""
     if not Belongings.now().more_than(before, node_pid):
         return
     gc.collect()

@@ -1,6 +1,6 @@
 """One run of pytest: its sessions, and the session of each test.
 
-In the process that runs tests (with pytest-xdist each of these), on its main thread.
+On the main thread of each process that runs tests.
 """
 
 from __future__ import annotations
@@ -26,20 +26,19 @@ from mray.util.testing import reset
 
 
 class Run:
-    """The implementation of the plugin's fixtures and hooks."""
+    """The plugin's fixtures and hooks."""
 
     def __init__(self, options: dict[str, Any], stderr: int) -> None:
         #: By name; None: not given.
         self._given = options
         self._watch = Watch(stderr)
-        #: The directory of the shared session, if it runs.
+        #: The directory of the shared session.
         self._shared: str | None = None
         #: The process that nodes of sessions for one test are forked from, and the last test that it was prepared for.
         self._template: template.Template | None = None
         self._prepared_for = ""
 
     def end(self) -> None:
-        """End the run."""
         self.end_shared()
         if self._template is not None:
             self._template.close()
@@ -48,10 +47,7 @@ class Run:
             self._territory.leave()
 
     def hide(self, found: pytest.ExceptionInfo[BaseException]) -> None:
-        """Remove mray's frames, and those of Python's library below them, from the traceback that pytest shows.
-
-        They stay with ``--full-trace``.
-        """
+        """Remove mray's frames, and those of Python's library below them, from the traceback, without ``--full-trace``."""
         first = found.tb
         if hide_frames(found.value, first) is first:
             found.traceback = type(found.traceback)(first)
@@ -63,7 +59,7 @@ class Run:
 
     # ------------------------------------------------------------------------------------ sessions
     def shared(self, item: pytest.Item) -> Iterator[ModuleType]:
-        """`mray` with the shared session, which is reset after the test."""
+        """`mray` with the shared session, which is reset afterwards."""
         _ = self._territory
         if next(item.iter_markers("mray"), None) is not None:
             pytest.fail(f"{item.nodeid}: the marker `mray` is for `mray_fresh`; all tests with `mray_session` share one", pytrace=False)
@@ -80,12 +76,11 @@ class Run:
                 reset()
                 self._shared = _current()
                 keep(True)  # the next test may start its own session
-            else:  # ended by the test, or replaced for the next: none runs while pytest waits, as with xdist
+            else:  # ended by the test, or replaced: none runs while pytest waits, as with xdist
                 mray.shutdown()
                 self._shared = None
 
     def fresh(self, item: pytest.Item) -> Iterator[ModuleType]:
-        """`mray` with a session for this test, which ends with it."""
         _ = self._territory
         self.end_shared()
         options: dict[str, Any] = {}
@@ -108,7 +103,7 @@ class Run:
                 mray.shutdown()
 
     def _prepare(self, item: pytest.Item) -> None:
-        """Prepare the template that this test's session is forked from, before the resources are listed, since it stays."""
+        """Called before the resources are listed, since the template stays."""
         if self._prepared_for == item.nodeid or "mray_fresh" not in item.fixturenames:  # type: ignore[attr-defined]
             return
         self._prepared_for = item.nodeid
@@ -136,7 +131,6 @@ class Run:
         mray.init(**{**self._options(options.pop("engine", self._given["engine"])), **options})
 
     def _options(self, engine: str | None) -> dict[str, Any]:
-        """Options of `init` that a test may override."""
         found: dict[str, Any] = {"logging_level": "ERROR"}
         if engine == "local":
             found["local_mode"] = True
@@ -150,7 +144,6 @@ class Run:
         return found
 
     def end_shared(self) -> None:
-        """End the shared session: this process can have only one session."""
         if self._is_shared():
             mray.shutdown()
         self._shared = None
@@ -167,7 +160,6 @@ class Run:
         assert_nothing_left(before, node_pid)
 
     def leaving_nothing(self, item: pytest.Item) -> Iterator[None]:
-        """Check a test that may or may not use mray."""
         if "mray_session" in item.fixturenames:  # type: ignore[attr-defined]
             yield  # which checks by itself
             return
@@ -180,17 +172,15 @@ class Run:
 
     # ------------------------------------------------------------------------------------ time
     def watching(self, item: pytest.Item) -> contextlib.AbstractContextManager[None]:
-        """Watch a test's time limit while entered."""
         return self._watch.over(item)
 
 
 @contextlib.contextmanager
 def _collected() -> Iterator[None]:
-    """Collect a test's garbage cycles, after its frames have released their objects.
-
-    Only of objects created since: a collection of all objects of pytest and the test's modules takes longer than starting a session.
+    """Collect a test's garbage cycles, after its frames have released their objects; objects of pytest and modules are left out, since
+    they take longer than starting a session.
     """
-    frozen = gc.get_freeze_count() > 0  # frozen by the program itself: stays so
+    frozen = gc.get_freeze_count() > 0  # by the program itself: stays so
     if not frozen:
         gc.freeze()
     try:
@@ -202,7 +192,7 @@ def _collected() -> Iterator[None]:
 
 
 def _node_pid() -> int:
-    """The pid of the session's node; 0 if it is this process."""
+    """0 if it is this process."""
     backend = backend_if_started()
     pid = 0 if backend is None else int(backend.info().get("node_pid") or 0)
     return 0 if pid == os.getpid() else pid

@@ -1,8 +1,6 @@
 """Hanging tests: the stacks of every process of the session, shortly before a test's time limit.
 
-pytest-timeout, or pytest's ``faulthandler_timeout``, print the stacks of this process alone, and then end the test, or the run. Here a
-thread lets ``mray stack`` ask all processes, in a separate process, since this one may be what hangs. Its text goes to the stderr that
-the run was started with.
+A thread runs ``mray stack`` in a separate process, since this one may be what hangs; its text goes to the run's own stderr.
 """
 
 from __future__ import annotations
@@ -19,9 +17,8 @@ import pytest
 from mray._api.current import backend_if_started
 from mray.pytest_plugin.leaks import WATCH
 
-#: The fraction of a test's time that remains when the stacks are printed, and its maximum in seconds.
+#: The fraction of a test's time, and the most seconds, that remain when the stacks are printed.
 _SHARE, _MOST = 0.2, 5.0
-#: Seconds that printing may take.
 _PATIENCE = 30.0
 
 
@@ -30,12 +27,10 @@ class Watch:
 
     def __init__(self, stderr: int) -> None:
         self._stderr = stderr
-        #: Held while stacks are printed.
         self._printing = threading.Lock()
 
     @contextlib.contextmanager
     def over(self, item: pytest.Item) -> Iterator[None]:
-        """Watch a test while it runs."""
         limit = limit_of(item)
         if not limit:
             yield
@@ -72,7 +67,7 @@ class Watch:
 
 
 def limit_of(item: pytest.Item) -> float:
-    """The time limit of a test in seconds, from pytest-timeout or pytest's own faulthandler; 0 for none."""
+    """The time limit in seconds, from pytest-timeout or pytest's own faulthandler; 0: none."""
     limits = []
     if item.config.pluginmanager.hasplugin("timeout"):
         marker = item.get_closest_marker("timeout")

@@ -7,10 +7,4 @@
 
 Nothing of mray imports this package: `mray._device.platform` and `mray._common.named_points` load a module of it by name if its setting
 asks for one.
-
-Nouns
------
-pretended device      a GPU of host memory, whose work is done later and whose misuse is an error
-point                 a named step of a protocol; a comment in the source, which the setting turns into a call
-rule                  what happens to a process at some points
 """

@@ -1,17 +1,13 @@
 """Pretended GPUs: devices of host memory, whose work is done later, so that everything above runs, and fails, as with real ones.
 
     MRAY_NULL_DEVICES="4,peer=0,late=0.002"      four of them on the machine, visible through CUDA_VISIBLE_DEVICES as usual
-    MRAY_NULL_DEVICES="4,ipc=0,words=0"          the same, in a process that cannot open memory of others, or wait for the work of
-    others;
+    MRAY_NULL_DEVICES="4,ipc=0,words=0"          in a process that cannot open memory of others, or wait for their work;
                                                  with `exports=0`, others cannot open its memory
-    MRAY_NULL_DEVICES="4,waits=1"                the same, and each call that may wait for its device does
-    null_memory     memory: exported, opened by other processes, counted correctly whichever process dies
-    null_stream     streams, delayed or held on demand
-    null_array      arrays
+    MRAY_NULL_DEVICES="4,waits=1"                each call that may wait for its device does
 
-Where CUDA's behaviour is undefined, this is an error if possible: work that touches memory which is freed, closed or out of bounds,
-or of a device without peer access, is a fault, after which each call raises and no 64-bit field is set. Memory of dead arrays is
-overwritten in the order of streams, so that late work reads garbage.
+Where CUDA's behaviour is undefined, this is an error if possible: work on memory that is freed, closed or out of bounds, or of a
+device without peer access, is a fault, after which each call raises and no 64-bit field is set. Memory of dead arrays is overwritten
+in the order of streams, so that late work reads garbage.
 
 For tests: `hold` and `set_late`.
 """
@@ -46,7 +42,7 @@ __all__ = ["NullArray", "NullDevice", "NullPlatform", "arange", "empty", "from_n
 
 
 _SIGN = 1 << 63
-#: Seconds between two checks of a 64-bit field, at first and at most.
+#: Seconds between checks of a 64-bit field, at first and at most.
 _FIRST_PAUSE, _LAST_PAUSE = 20e-6, 1e-3
 
 
@@ -86,7 +82,7 @@ class NullMark(Mark):
 
 class _NullAliases(Aliases):
     __slots__ = ("_array", "_storage")
-    dying = 1  # weak references are called before their object releases anything
+    dying = 1  # weak references are called first
 
     def __init__(self, array: NullArray) -> None:
         self._array = array
@@ -101,7 +97,7 @@ class _NullAliases(Aliases):
 
 
 class NullDevice(Device):
-    """One pretended GPU. `number`: on the machine."""
+    """`number`: on the machine."""
 
     def __init__(self, platform: NullPlatform, index: int, number: int) -> None:
         self.index = index
@@ -223,13 +219,12 @@ class NullDevice(Device):
         return ctypes.c_uint64.from_address(address)
 
     def _set(self, address: int, number: int) -> None:
-        """On the thread of a stream."""
         # SYNC POINT timeline: work, fence, word | read word, fence, work.
         publish_fence()
         self._word(address).value = number
 
     def _await(self, address: int, number: int) -> None:
-        """On the thread of a stream. Compares as CUDA does, by the sign of the difference."""
+        """Compares as CUDA does, by the sign of the difference."""
         pause = _FIRST_PAUSE
         fault = self.streams.fault
         while (self._word(address).value - number) & _SIGN:
@@ -262,7 +257,6 @@ class NullDevice(Device):
         return region
 
     def launch(self, stream: int, work: Callable[[], object]) -> None:
-        """Queue Python work on a stream, as a kernel."""
         self.streams.get(stream).launch(work)
 
     # ------------------------------------------------------------------------------------ tensors
@@ -280,7 +274,7 @@ class NullDevice(Device):
 
 
 class NullPlatform(Platform):
-    """The pretended GPUs that are visible to this process."""
+    """The GPUs visible to this process."""
 
     name = "null"
 
@@ -288,7 +282,7 @@ class NullPlatform(Platform):
         self.info_of_machine = info
         self.host = _HostMemory()
         self.fault = Fault()
-        #: As in CUDA, the MPS daemon is looked up once.
+        #: As in CUDA, looked up once.
         self.is_mps_client = has_daemon(pipe_directory())
         self.devices: Sequence[NullDevice] = [NullDevice(self, index, number) for index, number in enumerate(_visible(info.gpus, visible))]
 
@@ -333,13 +327,13 @@ class NullPlatform(Platform):
 
 
 def _visible(count: int, ids: Sequence[GpuId] | None) -> list[int]:
-    """Numbers of the machine's devices in the order in which this process sees them."""
+    """Numbers of the machine's devices, in this process's order."""
     if ids is None:
         return list(range(count))
     numbers: list[int] = []
     for name in ids:
         found = [number for number in range(count) if (number == name if isinstance(name, int) else uuid_of(number).startswith(name))]
-        # As in CUDA, the list ends at the first device that does not exist.
+        # As in CUDA, a device that does not exist ends the list.
         if len(found) != 1 or found[0] in numbers:
             break
         numbers += found
@@ -390,10 +384,10 @@ def arange(*limits: Any, dtype: Any = None, device: int = 0) -> NullArray:
 
 
 def from_numpy(array: Any, device: int = 0) -> NullArray:
-    """A copy of an array of the host, as it is now."""
+    """A copy of a host array, as it is now."""
     return empty(array.shape, array.dtype, device).copy_(array)
 
 
 def hold(stream: int = 0, device: int = 0) -> StreamHold:
-    """Stop a stream, from the work that is queued afterwards on, while the returned context manager is entered, or until its `release`."""
+    """Stop a stream for work queued afterwards, while the returned context manager is entered, or until its `release`."""
     return StreamHold(_heap(device).streams.get(stream))

@@ -4,9 +4,9 @@
     shapes, dtypes and addresses are computed      the bytes at the addresses are touched
     the result is returned immediately             by numpy, later
 
-The host reads the memory of an array only in `numpy` and what builds on it, which waits for the device and counts the wait. Queued work
-keeps nothing alive, as with CUDA: the memory of a dead array is reused in the order of the stream that was current at its allocation; a
-user on another stream calls `record_stream`, or lets the streams wait for each other.
+The host reads an array in `numpy` and what builds on it, which waits for the device and counts the wait. As with CUDA, queued work
+keeps nothing alive: a dead array's memory is reused in the order of its allocation's stream; a user on another stream calls
+`record_stream`, or lets the streams wait.
 
 Rejected: a subclass of numpy's array, whose memory numpy's C code reads directly on the host.
 """
@@ -36,15 +36,15 @@ from mray.testing import null_memory
 from mray.testing.null_memory import NullRegion
 from mray.testing.null_stream import NullStream, Streams
 
-#: Bytes of the largest block, and of all memory of a device, that are pooled after their array's end.
+#: Bytes of the largest pooled block, and of all pooled memory of a device.
 _LARGEST_KEPT, _MOST_KEPT = 1 << 20, 4 << 20
-#: Overwrites memory that is no longer in use, so that late work reads it.
+#: Overwrites unused memory, so that late work reads it.
 _STALE = 0xA5
 
 
 # ------------------------------------------------------------------------------------------------- memory
 class NullHeap:
-    """The memory of arrays on one device in this process."""
+    """The memory of arrays on one device."""
 
     def __init__(self, index: int, device: int, scope: str, total: int, streams: Streams) -> None:
         self.index = index
@@ -67,7 +67,6 @@ class NullHeap:
         return Storage(self, region, None)
 
     def allocate(self, size: int) -> NullRegion:
-        """Allocate memory outside the pool. Raises MemoryError."""
         try:
             return null_memory.allocate(self.scope, self.device, self.total, size)
         except MemoryError:
@@ -87,7 +86,6 @@ class NullHeap:
             null_memory.drop(region)
 
     def trim(self) -> None:
-        """Return unused memory to the device."""
         for regions in list(self._idle.values()):
             while regions:
                 with contextlib.suppress(IndexError):
@@ -136,7 +134,7 @@ def dtype_named(name: str) -> np.dtype[Any]:
 
 
 def _hold(view: Any) -> NullRegion:
-    """The region of a view's elements, to be held while they are touched. Raises RuntimeError if there is none."""
+    """The region to hold while a view's elements are touched. Raises RuntimeError if there is none."""
     low = high = view.ctypes.data
     for size, stride in zip(view.shape, view.strides, strict=True):
         low += min(0, (size - 1) * stride)
@@ -145,22 +143,22 @@ def _hold(view: Any) -> NullRegion:
 
 
 def heaps() -> list[NullHeap]:
-    """The heaps of the pretended devices of this process."""
+    """The heaps of this process."""
     here = platform()
     return [] if here is None or here.name != "null" else [device.heap for device in here.devices]  # type: ignore[attr-defined]
 
 
 # ------------------------------------------------------------------------------------------------- arrays
 class NullArray(NDArrayOperatorsMixin):
-    """An array on a pretended device. Created by `mray.testing.null.empty` and others.
+    """An array on a pretended device; see `mray.testing.null.empty` and others.
 
-    Operators, slices, `reshape`, `T` and reductions mean what they mean in numpy; indices are ints, slices, None and Ellipsis. Operands are
-    arrays of the same device and scalars.
+    Operators, slices, `reshape`, `T` and reductions mean what they mean in numpy; indices are ints, slices, None and Ellipsis. Operands
+    are arrays of the same device and scalars.
     """
 
     def __init__(self, storage: Storage, view: Any) -> None:
         self.storage = storage
-        #: Where the elements lie. Never read by the host.
+        #: Never read by the host.
         self.view = view
 
     @classmethod
@@ -201,11 +199,11 @@ class NullArray(NDArrayOperatorsMixin):
         return result
 
     def item(self) -> Any:
-        """The only element. Waits for the device."""
+        """Waits for the device."""
         return self.numpy().item()
 
     def tolist(self) -> Any:
-        """The elements as Python's numbers. Waits for the device."""
+        """As Python's numbers. Waits for the device."""
         return self.numpy().tolist()
 
     def __float__(self) -> float:
@@ -228,13 +226,11 @@ class NullArray(NDArrayOperatorsMixin):
 
     # ------------------------------------------------------------------------------------ copies
     def record_stream(self, stream: int) -> None:
-        """See `Storage.use_on`."""
         self.storage.use_on(self.storage.heap.streams.get(stream))
 
     def copy_(self, source: Any, casting: Any = "same_kind") -> NullArray:
-        """Copy the elements of another array, of any device or of numpy."""
         is_ours = isinstance(source, NullArray)
-        target, taken = self.view, source.view if is_ours else np.array(source)  # copied now: the caller may change it
+        target, taken = self.view, source.view if is_ours else np.array(source)  # the caller may change it
         _check_fits(taken.dtype, taken.shape, target, casting)
         ours = self.storage.heap.streams.current
         theirs = source.storage.heap.streams.current if is_ours else ours
@@ -246,23 +242,18 @@ class NullArray(NDArrayOperatorsMixin):
         return self
 
     def fill_(self, value: Any) -> NullArray:
-        """Set every element."""
         return self.copy_(value, "unsafe")
 
     def clone(self) -> NullArray:
-        """A copy in C order."""
         return self.astype(self.dtype)
 
     def astype(self, dtype: Any) -> NullArray:
-        """A copy of that dtype in C order."""
         return NullArray.new(self.storage.heap, dtype_named(np.dtype(dtype).name), self.shape).copy_(self, "unsafe")
 
     def is_contiguous(self) -> bool:
-        """Whether it is in C order."""
         return bool(self.view.flags.c_contiguous)
 
     def contiguous(self) -> NullArray:
-        """The array in C order; a copy only if needed."""
         return self if self.is_contiguous() else self.clone()
 
     # ------------------------------------------------------------------------------------ views
@@ -271,7 +262,7 @@ class NullArray(NDArrayOperatorsMixin):
         for each in keys:
             if isinstance(each, bool) or not (each is None or each is Ellipsis or isinstance(each, (int, slice, np.integer))):
                 raise TypeError(f"arrays on pretended devices are indexed by ints, slices, None and Ellipsis, not by {each!r}")
-        # With an Ellipsis, numpy returns an array also for a single element.
+        # With an Ellipsis, numpy returns an array also for one element.
         return NullArray(self.storage, self.view[keys if Ellipsis in keys else (*keys, Ellipsis)])
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -286,7 +277,6 @@ class NullArray(NDArrayOperatorsMixin):
         return NullArray(dense.storage, dense.view.reshape(*shape))
 
     def transpose(self, *axes: Any) -> NullArray:
-        """The axes in this order, or in reverse."""
         return NullArray(self.storage, self.view.transpose(*axes))
 
     T = property(transpose)
@@ -318,7 +308,6 @@ class NullArray(NDArrayOperatorsMixin):
     sum, max, min = partialmethod(_reduce, np.add), partialmethod(_reduce, np.maximum), partialmethod(_reduce, np.minimum)
 
     def mean(self, axis: int | None = None) -> NullArray:
-        """The sum divided by the number of elements."""
         mean: NullArray = self.sum(axis) / (self.size if axis is None else self.shape[axis])
         return mean
 
@@ -331,7 +320,7 @@ class NullArray(NDArrayOperatorsMixin):
         work: Callable[[Any], object],
         target: NullArray | None = None,
     ) -> NullArray:
-        """Queue work that computes a result of this shape from these arrays, into the target or a new array."""
+        """Queue work whose result goes into the target or a new array."""
         result = NullArray.new(self.storage.heap, dtype, shape) if target is None else target
         view = result.view
         _check_fits(dtype, shape, view)
@@ -347,7 +336,7 @@ def _check_fits(dtype: Any, shape: Sequence[int], target: Any, casting: Any = "s
 
 
 def launch(stream: NullStream, views: Sequence[Any], work: Callable[[], object], kernel: object = None) -> None:
-    """Queue work that touches these views of device memory: a copy, or a kernel."""
+    """Queue a copy, or a kernel, that touches these views."""
 
     def run() -> None:
         regions = [_hold(view) for view in views if view.size]
@@ -359,7 +348,7 @@ def launch(stream: NullStream, views: Sequence[Any], work: Callable[[], object],
 
 
 def bring_back(data: Any, index: int) -> NullArray:
-    """Unpickle: an array on the device with this index, or else on the first."""
+    """Unpickle on the device with this index, or else on the first."""
     here = heaps()
     if not here:
         raise RuntimeError(

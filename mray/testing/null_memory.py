@@ -4,15 +4,14 @@
     allocate: memfd "mray-null-<scope>-<device>"   open_exported: /proc/<pid>/fd/<fd>, whose inode must match
     Region: mapped, its descriptor open            Region: mapped, its descriptor open
 
-The used memory of a device is the sum of the files of its name that any process has open, each counted once, and so is right however a
-process dies.
+The used memory of a device is the sum of the files of its name that any process has open, and so is right however a process dies.
 
-*Addresses do not repeat.* Regions are mapped at ever higher addresses of a reserved, inaccessible range, so the use of an address after
-its memory was freed finds nothing (`resolve`). Addresses are resolved when work runs, on the thread of a stream, which holds the region
-meanwhile, so that no access hits an unmapped page.
+*Addresses do not repeat.* Regions are mapped at ever higher addresses of a reserved, inaccessible range, so the use of an address
+after its memory was freed finds nothing (`resolve`). Addresses are resolved when work runs, and the region is held meanwhile, so that
+no access hits an unmapped page.
 
-Any thread. Finalizers may run between any two byte codes and drop regions, so nothing is locked: each change of a table is one call into
-C, which no other thread interrupts.
+Any thread. Finalizers may run between any two byte codes and drop regions, so nothing is locked: each change of a table is one
+uninterrupted call into C.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _mmap = _libc.mmap
 _mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
 _mmap.restype = ctypes.c_void_p
 
-#: Addresses reserved at a time; a reservation costs no memory.
+#: Addresses reserved at a time.
 _RESERVED = 1 << 40
 
 #: Owner's pid, descriptor, inode, bytes, machine-wide number of the device.
@@ -55,7 +54,7 @@ class _Addresses:
         self._next = self._end = 0
 
     def take(self, size: int) -> int:
-        """The first of this many addresses that were never used; a page after them stays free forever."""
+        """The first of as many addresses never used; a page after them stays free forever."""
         size += PAGE
         with self._lock:
             if self._next + size > self._end:
@@ -85,7 +84,7 @@ def _map(address: int, size: int, protection: int, flags: int, fd: int) -> int:
 
 
 def at_end(function: Callable[..., object], *arguments: object) -> object:
-    """An object whose last reference calls the function when it is dropped. See Note [finalizers in cycles]."""
+    """An object whose last reference calls the function. See Note [finalizers in cycles]."""
     token = np.empty(0)
     weakref.finalize(token, function, *arguments).atexit = False  # at exit the kernel does it
     return token
@@ -117,7 +116,7 @@ class NullRegion:
         self.end = self.base + self.size
         self.device = device
         self.is_opened = is_opened
-        #: Whether it is in use: work that touches a region not in use is an error.
+        #: Work that touches a region not in use is an error.
         self.is_live = True
         _map(self.base, size, _PROT_READ_WRITE, _MAP_SHARED | _MAP_FIXED, file.fd)
         self._end = at_end(_unmap, self.base, size)
@@ -178,7 +177,7 @@ def _file_name(scope: str, device: int) -> str:
 
 
 def used_bytes(scope: str, device: int) -> int:
-    """Bytes of a device that processes have allocated, or opened and not closed."""
+    """Bytes that processes have allocated, or opened and not closed."""
     link = f"/memfd:{_file_name(scope, device)} (deleted)"
     user = os.getuid()
     sizes: dict[int, int] = {}
@@ -209,9 +208,9 @@ def allocate(scope: str, device: int, total: int, size: int) -> NullRegion:
     except OSError as error:
         raise MemoryError(f"no memory for a device: {error}") from error
     os.ftruncate(file.fd, size)
-    # Counted after the allocation: when several processes take the last bytes concurrently, none gets more than exists.
+    # Counted afterwards: when several processes take the last bytes concurrently, none gets more than exists.
     if used_bytes(scope, device) > total:
-        del file  # now, rather than with the error
+        del file  # now, not with the error
         raise MemoryError(f"{size} bytes were asked for on a pretended device of {total} bytes, which does not have them")
     return _keep(NullRegion(device, file, size))
 
@@ -223,7 +222,7 @@ def exported(region: NullRegion) -> bytes:
 
 
 def device_of(handle: bytes) -> int:
-    """The device of a handle's memory, by its number on the machine."""
+    """A handle's device, by its number on the machine."""
     device: int = _HANDLE.unpack(handle)[4]
     return device
 

@@ -7,15 +7,14 @@
 
     a collective: every rank sends its bytes to rank 0, which computes, and receives its result
 
-As with NCCL, calls are only queued, and the work of one communicator runs sequentially in the order of the calls, on any streams. A send
-ends no sooner than the other side receives. Work whose peer is dead or has left waits until this side calls `abort`. Mismatched calls
-are reported by `check_async_error`, where the real one hangs or computes a wrong result.
+As with NCCL, calls are queued, and the work of one communicator runs in the order of the calls, on any streams. A send ends no sooner
+than the other side receives. Work whose peer is dead or has left waits until this side calls `abort`. Mismatched calls are reported
+by `check_async_error`, where NCCL hangs or computes a wrong result.
 
-Ranks meet on unix sockets in the abstract namespace, named after the id of the communicator, which vanish with their processes.
-numpy is not imported before the first reduction. Any thread; one at a time per communicator.
+Ranks meet on unix sockets in the abstract namespace, which vanish with their processes. Any thread; one at a time per communicator.
 
-Rejected: mray's own groups over shared memory (`mray._channel.shared_memory_group`). The code that is tested with pretended NCCL uses
-them already, so a fault of theirs would go unnoticed; and they raise an error where NCCL waits forever.
+Rejected: mray's own groups over shared memory (`mray._channel.shared_memory_group`). The tested code uses them, so a fault of theirs
+would go unnoticed; and they raise an error where NCCL waits forever.
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ _SIZES = (1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1)
 _KINDS = ("i1", "u1", "i4", "u4", "i8", "u8", "f2", "f4", "f8")
 
 _PATIENCE = 120.0
-#: Seconds between two attempts to connect to a peer.
 _PAUSE = 0.005
 
 #: Purposes of connections: bytes from the higher rank to the lower one, the other direction, collectives.
@@ -55,7 +53,7 @@ _SEND, _ALLREDUCE, _REDUCE, _BROADCAST, _ALLGATHER, _REDUCESCATTER = range(6)
 
 
 class _Current(threading.local):
-    #: A `mray.testing.null.NullDevice`, whose module imports this one.
+    #: A `mray.testing.null.NullDevice`.
     device: Any = None
 
 
@@ -84,10 +82,10 @@ def get_unique_id() -> bytes:
 
 # ------------------------------------------------------------------------------------------ communicators
 class NcclCommunicator:
-    """One rank, on the device that is the calling thread's current one."""
+    """One rank, on the calling thread's current device."""
 
     def __init__(self, ndev: int, commId: bytes, rank: int) -> None:  # noqa: N803  (the header's names)
-        """Wait until all ranks have joined. NcclError when they cannot be ranks of one communicator."""
+        """Wait until all ranks have joined. Raises NcclError when they cannot be ranks of one communicator."""
         if not 0 <= rank < ndev or len(commId) != _ID_BYTES:
             raise NcclError(_ARGUMENT)
         if _current.device is None:
@@ -98,7 +96,7 @@ class NcclCommunicator:
         self._aborted = threading.Event()
         self._open = True
         self._error = 0
-        #: One for each unfinished call, on any stream; set when the call is done.
+        #: By unfinished call, on any stream; set when it is done.
         self._pending: deque[threading.Event] = deque()
         self._running = threading.Lock()
         #: (peer, purpose): for sending to it, for receiving from it, for collectives.
@@ -123,7 +121,7 @@ class NcclCommunicator:
 
     # ------------------------------------------------------------------------------------ ending
     def abort(self) -> None:
-        """End immediately, with the queued work unfinished."""
+        """End immediately; queued work is lost."""
         if self._open:
             self._open = False
             self._aborted.set()
@@ -145,7 +143,6 @@ class NcclCommunicator:
             self._close()
 
     def check_async_error(self) -> None:
-        """Raise the error of the work, if any."""
         if self._error:
             raise NcclError(self._error)
 
@@ -155,37 +152,30 @@ class NcclCommunicator:
 
     # ------------------------------------------------------------------------------------ calls
     def send(self, sendbuf: int, count: int, datatype: int, peer: int, stream: int) -> None:
-        """Queue a message to a rank."""
         size = self._bytes(count, datatype, peer)
         self._queue(stream, lambda: self._message(sendbuf, size, datatype, peer, True))
 
     def recv(self, recvbuf: int, count: int, datatype: int, peer: int, stream: int) -> None:
-        """Queue receiving the next message of a rank, into memory."""
         size = self._bytes(count, datatype, peer)
         self._queue(stream, lambda: self._message(recvbuf, size, datatype, peer, False))
 
     def allReduce(self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, stream: int) -> None:  # noqa: N802
-        """Queue a reduction into every rank's memory."""
         size = self._bytes(count, datatype)
         self._collect(stream, _ALLREDUCE, datatype, op, 0, sendbuf, size, recvbuf)
 
     def reduce(self, sendbuf: int, recvbuf: int, count: int, datatype: int, op: int, root: int, stream: int) -> None:
-        """Queue a reduction into the root's memory."""
         size = self._bytes(count, datatype, root)
         self._collect(stream, _REDUCE, datatype, op, root, sendbuf, size, recvbuf)
 
     def broadcast(self, sendbuff: int, recvbuff: int, count: int, datatype: int, root: int, stream: int) -> None:
-        """Queue a copy of the root's bytes into every rank's memory."""
         size = self._bytes(count, datatype, root)
         self._collect(stream, _BROADCAST, datatype, 0, root, sendbuff, size, recvbuff)
 
     def allGather(self, sendbuf: int, recvbuf: int, count: int, datatype: int, stream: int) -> None:  # noqa: N802
-        """Queue a copy of every rank's bytes, by rank, into every rank's memory."""
         size = self._bytes(count, datatype)
         self._collect(stream, _ALLGATHER, datatype, 0, 0, sendbuf, size, recvbuf)
 
     def reduceScatter(self, sendbuf: int, recvbuf: int, recvcount: int, datatype: int, op: int, stream: int) -> None:  # noqa: N802
-        """Queue a reduction of which each rank gets its part."""
         size = self._bytes(recvcount, datatype) * self._size
         self._collect(stream, _REDUCESCATTER, datatype, op, 0, sendbuf, size, recvbuf)
 
@@ -196,7 +186,7 @@ class NcclCommunicator:
         return count * _SIZES[datatype]
 
     def _queue(self, stream: int, work: Callable[[], None]) -> None:
-        queue = self._device.streams.get(stream)  # raises immediately for an unknown stream
+        queue = self._device.streams.get(stream)  # raises for an unknown stream
         before = self._pending[-1] if self._pending else None
         done = threading.Event()
         self._pending.append(done)
@@ -210,7 +200,7 @@ class NcclCommunicator:
                 with contextlib.suppress(OSError, EOFError, ValueError):
                     work()
                     return
-            self._aborted.wait()  # as with NCCL, the peer's death ends nothing
+            self._aborted.wait()  # the peer's death ends nothing
 
         def end() -> None:
             done.set()
@@ -223,7 +213,7 @@ class NcclCommunicator:
     def _message(self, address: int, size: int, datatype: int, peer: int, sends: bool) -> None:
         """The receiver first sends what it expects."""
         if peer == self._rank:
-            self._error = _USAGE  # only possible with a receive in one group, which mray does not use
+            self._error = _USAGE  # needs a receive in one group, which mray does not use
             return
         line = self._lines[peer, _UP if sends == (self._rank > peer) else _DOWN]
         head = _HEAD.pack(_SEND, datatype, 0, 0, size)
@@ -290,7 +280,7 @@ def _reduced(memories: Sequence[memoryview], datatype: int, op: int) -> bytes:
     import numpy  # noqa: PLC0415
 
     if datatype == DTYPES["bfloat16"]:
-        # Each is the upper half of a float32.
+        # The upper half of a float32.
         arrays = [(numpy.frombuffer(memory, "u2").astype("u4") << 16).view("f4") for memory in memories]
     else:
         arrays = [numpy.frombuffer(memory, _KINDS[datatype]) for memory in memories]
@@ -314,7 +304,7 @@ def _reduced(memories: Sequence[memoryview], datatype: int, op: int) -> bytes:
 # ------------------------------------------------------------------------------------------------- bytes
 @contextlib.contextmanager
 def _memory(address: int, size: int) -> Iterator[memoryview]:
-    """Memory of a device. RuntimeError if it is not, since an illegal address is an error of the device."""
+    """Memory of a device; RuntimeError if it is not, since an illegal address is an error of the device."""
     if not size:
         yield memoryview(b"")
         return
@@ -359,7 +349,7 @@ _HELLO = Struct("<iii")
 
 
 def _meet(world_size: int, unique_id: bytes, rank: int) -> dict[tuple[int, int], socket.socket]:
-    """Connect to all other ranks: each accepts the higher ones, and connects to the lower ones."""
+    """Each rank accepts the higher ones, and connects to the lower ones."""
     lines: dict[tuple[int, int], socket.socket] = {}
     name = b"\0mray-null-nccl-" + unique_id[:64] + b"-"
     deadline = monotonic() + _PATIENCE

@@ -4,18 +4,17 @@
     NullStream.launch(work)               -- queue -> started when it is at the head, and the stream has done its earlier work
     NullStream.order(step)                -- queue -> a 64-bit field of the host is set, or waited for, of this process or of another one
 
-Only `NullStream.synchronize` and a full queue block the caller. Work can be delayed (`set_late`), so that code that does not wait for an
-event reads a wrong result, and a stream can be stopped (`StreamHold`), which proves that nothing else waits for it.
+Only `NullStream.synchronize` and a full queue block the caller. Work can be delayed (`set_late`), so that code that does not wait for
+an event reads a wrong result, and a stream can be stopped (`StreamHold`).
 
-*Hardware queues.* As with CUDA, the streams of a device share a few (CUDA_DEVICE_MAX_CONNECTIONS, 8 by default, up to 32), each a FIFO.
-Work of two streams of one queue may run concurrently; but while the head of a queue waits, for an event or for earlier work of its
-stream, entries of other streams behind it wait as well. A call that finds `CAPACITY` entries that have not begun waits, and so does each
-call of another thread meanwhile.
+*Hardware queues.* As with CUDA, the streams of a device share a few (CUDA_DEVICE_MAX_CONNECTIONS), each a FIFO. Work of two streams
+of one queue may run concurrently; but while the head of a queue waits, for an event or for earlier work of its stream, entries of
+other streams wait behind it. A call that finds `CAPACITY` entries not begun waits, and so does each call of another thread meanwhile.
 
-Errors are sticky: the devices of the process stop, each call raises the error, and events never complete, as with CUDA; only this
-module's own bookkeeping in the order of a stream (`NullStream.submit`) still runs.
+Errors are sticky, as with CUDA: the devices of the process stop, each call raises the error, and events never complete; only this
+module's bookkeeping (`NullStream.submit`) still runs.
 
-Finalizers, which run between any two byte codes, may submit work: nothing here holds a lock that they need.
+Finalizers may submit work: nothing here holds a lock that they need.
 """
 
 from __future__ import annotations
@@ -32,19 +31,19 @@ from mray._common import clock, settings
 from mray._common.process_local import kernel_pid
 from mray._device.device import DeviceFaultError
 
-#: Entries that a queue holds which have not begun.
+#: Entries of a queue that have not begun.
 CAPACITY = 1024
-#: Hardware queues of a device, unless CUDA_DEVICE_MAX_CONNECTIONS sets another number, and at most.
+#: Hardware queues of a device by default, and at most.
 _CONNECTIONS, _MOST_CONNECTIONS = 8, 32
-#: Seconds between two checks for room in a queue; and between two checks for an error.
+#: Seconds between checks for room in a queue, and for an error.
 _PAUSE, _LOOK = 1e-3, 0.02
 
-#: Seconds that each piece of work is delayed, set by `set_late`; None: as the setting says.
+#: Seconds; None: as the setting says.
 _late: float | None = None
 
 
 def set_late(seconds: float | None) -> None:
-    """Delay each later piece of work in this process by this many seconds; None: as MRAY_NULL_DEVICES says."""
+    """Delay later work in this process by this many seconds; None: as MRAY_NULL_DEVICES says."""
     global _late
     _late = seconds
 
@@ -58,7 +57,7 @@ def lateness() -> float:
 
 
 def connections() -> int:
-    """Number of hardware queues of each device of this process."""
+    """Hardware queues of each device of this process."""
     text = settings.of_library("CUDA_DEVICE_MAX_CONNECTIONS") or ""
     return max(1, min(int(text), _MOST_CONNECTIONS)) if text.isdecimal() else _CONNECTIONS
 
@@ -75,13 +74,13 @@ class NullFaultError(DeviceFaultError):
 
 
 class Fault:
-    """The first error on the devices of a process, if any."""
+    """The first error on the devices of a process."""
 
     error: BaseException | None = None
 
     def set(self, error: BaseException) -> None:
         if self.error is None:
-            # Without its frames, which reference arrays and this object.
+            # Its frames reference arrays and this object.
             self.error = error.with_traceback(None)
 
     def check(self) -> None:
@@ -91,7 +90,7 @@ class Fault:
 
 
 class _Thread(threading.local):
-    #: Whether this thread runs a queue: it must not wait for room in one.
+    #: Whether this thread runs a queue: it must not wait for room.
     is_of_device = False
 
 
@@ -112,7 +111,7 @@ class HardwareQueue:
         self.streams = 0
 
     def is_full(self) -> bool:
-        """Whether a call that queues something has to wait."""
+        """Whether a call must wait."""
         return len(self._waiting) >= CAPACITY
 
     def put(self, stream: NullStream, step: Callable[[], object], *, runs: bool, takes_room: bool) -> None:
@@ -125,12 +124,12 @@ class HardwareQueue:
 
     def _start(self) -> None:
         if not self._busy.acquire(blocking=False):
-            return  # the thread that begins entries checks again after it has released the lock
+            return  # the thread that begins entries checks again after releasing the lock
         try:
-            # Not of `threading`, whose threads take a lock to start, which the frame that a finalizer interrupts may hold.
+            # `threading`'s threads take a lock to start, which the frame that a finalizer interrupts may hold.
             start_new_thread(self._run, ())
         except RuntimeError:
-            self._busy.release()  # the interpreter exits: nothing runs any more
+            self._busy.release()  # the interpreter exits
 
     def _run(self) -> None:
         _thread.is_of_device = True
@@ -139,7 +138,7 @@ class HardwareQueue:
                 stream, step, runs, takes_room = self._entries.popleft()
             except IndexError:
                 self._busy.release()
-                # Another thread may have queued more, and left it to this one.
+                # Another thread may have left entries to this one.
                 if not self._entries or not self._busy.acquire(blocking=False):
                     return
                 continue
@@ -147,12 +146,12 @@ class HardwareQueue:
             if takes_room:
                 self._waiting.popleft()
             if runs and self.streams > 1:
-                # Another thread may begin the next entries meanwhile.
+                # Another thread may begin the next ones.
                 self._busy.release()
                 if self._entries:
                     self._start()
                 stream.do(step)
-                # The objects of the work must be released before the stream is idle, and before the next piece runs.
+                # The work's objects must be released before the stream is idle, and before the next piece runs.
                 del step
                 stream.unfinished.popleft()
                 stream.busy.release()
@@ -166,7 +165,7 @@ class HardwareQueue:
 
 
 class NullStream:
-    """Work of one device that is done in order. Any thread."""
+    """Work of one device, in order. Any thread."""
 
     __slots__ = ("_context", "_queue", "busy", "number", "unfinished")
 
@@ -177,25 +176,25 @@ class NullStream:
         queue.streams += 1
         #: Held while a piece of its work is done.
         self.busy = allocate_lock()
-        #: One item for each piece that is not done.
+        #: One item for each unfinished piece.
         self.unfinished: deque[None] = deque()
 
     def submit(self, step: Callable[[], object]) -> None:
-        """Call this when the stream gets there, also after an error. No call of the device: never waits."""
+        """Call this in the stream's order, also after an error; never waits."""
         self._queue.put(self, step, runs=False, takes_room=False)
 
     def order(self, step: Callable[[], object]) -> None:
-        """Queue a step that only orders other work and touches no memory: it is never delayed."""
+        """A step that orders other work and touches no memory: never delayed."""
         self._put(step, runs=False)
 
     def launch(self, work: Callable[[], object], kernel: object = None) -> None:
-        """Queue device work: a copy, or a kernel, of which the first launch may wait."""
+        """Device work: a copy, or a kernel, of which the first launch may wait."""
         if kernel is not None:
             self._context.load(kernel)
         self._put(lambda: self._work(work), runs=True)
 
     def enter(self) -> None:
-        """Called by each driver call that queues something here: raises an earlier error, and waits for room."""
+        """For each driver call that queues something here: raises an earlier error, and waits for room."""
         self._context.enter(self._queue)
 
     def _put(self, step: Callable[[], object], *, runs: bool) -> None:
@@ -218,11 +217,10 @@ class NullStream:
             self._context.fault.set(error)
 
     def is_idle(self) -> bool:
-        """Whether all queued work is done."""
         return not self.unfinished
 
     def synchronize(self) -> None:
-        """Wait until all queued work is done; raises an error of the device."""
+        """Raises an error of the device."""
         context = self._context
         context.enter()
         if not self.is_idle():
@@ -234,7 +232,7 @@ class NullStream:
         context.fault.check()
 
     def follow(self, other: NullStream) -> None:
-        """Make this stream wait for the present end of another one of this process."""
+        """Wait for the present end of another stream of this process."""
         if other is self:
             return
         done, fault = threading.Event(), self._context.fault
@@ -255,30 +253,27 @@ class _Current(threading.local):
 
 
 class Streams:
-    """The streams of one device in this process. Number 0 always exists; other numbers never repeat."""
+    """The streams of one device. Number 0 always exists; other numbers never repeat."""
 
     def __init__(self, fault: Fault, *, waits: bool = False) -> None:
         self.fault = fault
         self._waits = waits
         #: How often the host has waited for one of them.
         self.waits = 0
-        #: Kernels that have been launched once.
+        #: Kernels launched once.
         self._loaded: set[object] = set()
         self._queues = [HardwareQueue() for _ in range(connections())]
         self._turns = itertools.cycle(self._queues)
         self._streams: dict[int, NullStream] = {0: self._new(0)}
         self._current = _Current()
-        #: The full queue that a thread waits for within a call.
+        #: The one that a thread waits for within a call.
         self._full: HardwareQueue | None = None
 
     def _new(self, number: int) -> NullStream:
         return NullStream(self, next(self._turns), number)
 
     def enter(self, queue: HardwareQueue | None = None) -> None:
-        """Called by each driver call: raises an earlier error, and waits while a thread waits for room in a queue.
-
-        `queue`: where the call needs room itself.
-        """
+        """For each driver call: raises an earlier error, and waits while a thread waits for room. `queue`: where the call needs room."""
         self.fault.check()
         while not _thread.is_of_device:
             if not self.is_clogged():
@@ -289,7 +284,7 @@ class Streams:
             self.fault.check()
 
     def get(self, number: int) -> NullStream:
-        """The stream with that number. Raises ValueError for an unknown one."""
+        """Raises ValueError for an unknown number."""
         try:
             return self._streams[number]
         except KeyError:
@@ -301,14 +296,13 @@ class Streams:
         stream.synchronize()
 
     def create(self) -> int:
-        """A new stream."""
         self.enter()
         number = next(_numbers)
         self._streams[number] = self._new(number)
         return number
 
     def destroy(self, number: int) -> None:
-        """Accept no more work for it; queued work is done."""
+        """Accept no more work; queued work is done."""
         if not number:
             raise ValueError("stream 0 cannot be destroyed")
         self.get(number)
@@ -322,23 +316,22 @@ class Streams:
                 stream.synchronize()
 
     def load(self, kernel: object) -> None:
-        """Called before each launch of a kernel: the first may wait for the device."""
+        """For each launch of a kernel: the first may wait for the device."""
         if self._waits and kernel not in self._loaded:
             self.settle()
             self._loaded.add(kernel)
 
     def is_clogged(self) -> bool:
-        """Whether a thread waits for room, and so does each thread that calls."""
+        """Whether a thread waits for room."""
         return self._full is not None and self._full.is_full()
 
     @property
     def current(self) -> NullStream:
-        """The calling thread's current stream."""
         return self.get(self._current.number)
 
     @contextlib.contextmanager
     def on(self, number: int) -> Iterator[None]:
-        """Make it the calling thread's current stream."""
+        """Make it the calling thread's current one."""
         self.get(number)
         before = self._current.number
         self._current.number = number
@@ -358,7 +351,7 @@ def release_all() -> None:
 
 
 class StreamHold:
-    """Stops a stream, from the work that is queued afterwards on, until it is released. A context manager."""
+    """Stops a stream for work queued afterwards, until it is released. A context manager."""
 
     def __init__(self, stream: NullStream) -> None:
         self._gate = threading.Event()
@@ -367,7 +360,7 @@ class StreamHold:
         stream.order(self._gate.wait)
 
     def release(self) -> None:
-        """Let the stream continue. Idempotent."""
+        """Idempotent."""
         self._gate.set()
 
     def __enter__(self) -> StreamHold:

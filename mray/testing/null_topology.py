@@ -1,4 +1,4 @@
-"""The placement of pretended GPUs among the machine's CPUs and their distances. For the node, which loads neither numpy nor `null`."""
+"""The placement of pretended GPUs among the CPUs, and their distances. For the node, which loads neither numpy nor `null`."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ def uuid_of(number: int) -> str:
 
 
 def shares(count: int, allowed: Sequence[int]) -> list[tuple[int, ...]]:
-    """A share of the CPUs for each pretended GPU, or one CPU each when there are fewer CPUs than GPUs."""
+    """The share of the CPUs of each pretended GPU, or one CPU when there are fewer CPUs than GPUs."""
     total = len(allowed)
     found = [allowed[index * total // count : (index + 1) * total // count] for index in range(count)]
     return [tuple(share) or (allowed[index % total],) for index, share in enumerate(found)]
 
 
 def cpus_near(ids: Iterable[GpuId], allowed: Sequence[int]) -> dict[GpuId, tuple[int, ...]]:
-    """The CPUs near those of these GPUs that are pretended (MRAY_NULL_DEVICES)."""
+    """The CPUs near those GPUs that are pretended (MRAY_NULL_DEVICES)."""
     pretended = settings.NULL_DEVICES.get()
     near = shares(pretended.gpus, allowed) if pretended is not None else []
     return {name: near[name] for name in ids if isinstance(name, int) and name < len(near)}
 
 
 def distances(ids: Sequence[GpuId]) -> dict[tuple[GpuId, GpuId], int]:
-    """Distances between those of these GPUs that are pretended: NVLink joins those of one island (``island=N``), nothing joins islands."""
+    """Distances between pretended GPUs: NVLink joins those of one island (``island=N``), nothing joins islands."""
     pretended = settings.NULL_DEVICES.get()
     numbers = [name for name in ids if isinstance(name, int)]
     if pretended is None or not pretended.island:

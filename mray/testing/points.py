@@ -1,22 +1,25 @@
 """Named points between the steps of the runtime's protocols, where tests delay or end a process.
 
-A point is a comment on its own line, ``# POINT lease given up``: the name says what has just happened. It costs nothing: only a process
-that starts with MRAY_POINTS in its environment compiles the comment to a call (and caches that bytecode separately). ``# POINT becomes
-node`` also sets the kind of the process; until then it is a driver. ``# POINT peer received: message[0]`` has a name that includes the
-value of an expression: "peer received 11".
+A point is a comment on its own line, ``# POINT lease given up``: the name says what has just happened. Only a process that starts
+with MRAY_POINTS in its environment compiles the comment to a call (and caches that bytecode separately). ``# POINT becomes node``
+also sets the kind of the process; until then it is a driver. ``# POINT peer received: message[0]`` has a name that includes the value
+of an expression: "peer received 11".
 
 The setting is a JSON object, ``{"seed": 7, "rules": [...]}``. At each point every rule is tried in order. A rule is an object:
 
-``at`` pattern of names (`fnmatch`), "*" by default ``in`` pattern of processes: driver, node, zygote, worker, actor, builder ``nth`` only
-the n-th time that this rule matches in this process, 1 for the first ``chance`` from 0 to 1, by the seed ``once`` a path: only the process
-that creates this file, which then holds "pid process name"; of all processes one, once ``while`` a path: only while such a file exists
-``log`` a path: a file that gets a line "pid process name" first ``do`` the action: ``nothing``, ``delay`` of 0 to ``seconds``, ``wait``
-until a file ``<once>.go`` exists, ``raise`` a
-             RuntimeError, ``exit`` (SystemExit), ``_exit`` immediately with status 7, the name of a system error (EAGAIN, EMFILE ...),
-             which is raised as OSError, or of a signal that the process sends itself: SIGKILL, SIGSEGV, SIGTERM, SIGINT, SIGSTOP ...
+    ``at``       pattern of names (`fnmatch`), "*" by default
+    ``in``       pattern of processes: driver, node, zygote, worker, actor, builder
+    ``nth``      only the n-th time that this rule matches in this process, 1 for the first
+    ``chance``   from 0 to 1, by the seed
+    ``once``     a path: only the process that creates this file, which then holds "pid process name"
+    ``while``    a path: only while such a file exists
+    ``log``      a path: a file that gets a line "pid process name" first
+    ``do``       ``nothing``, ``delay`` of 0 to ``seconds``, ``wait`` until a file ``<once>.go`` exists, ``raise`` a RuntimeError,
+                 ``exit`` (SystemExit), ``_exit`` immediately with status 7, the name of a system error (EAGAIN, EMFILE ...), raised
+                 as OSError, or of a signal that the process sends itself: SIGKILL, SIGSEGV, SIGTERM, SIGINT, SIGSTOP ...
 
-Chance depends on the seed, the kind of process and, in workers, the number of workers forked before: a program repeats about the same
-events, as far as the machine's timing permits.
+Chance depends on the seed, the kind of process and, in workers, the number of workers forked before, so a program repeats about the
+same events.
 
 Rejected: calls that do nothing when the points are off. Each task passes ten points, and even an empty call takes time.
 """
@@ -42,8 +45,6 @@ _WAIT_LOOK = 0.002
 
 
 class _Rule:
-    """One rule of the setting, and how often it has matched."""
-
     def __init__(self, given: dict[str, Any]) -> None:
         unknown = given.keys() - {"at", "in", "nth", "chance", "once", "while", "log", "do", "seconds"}
         if unknown or "do" not in given or (given["do"] == "wait" and "once" not in given):
@@ -62,7 +63,7 @@ class _Rule:
 
 class _Points:
     def __init__(self, given: dict[str, Any]) -> None:
-        # Imported only when points are active.
+        # When points are active.
         import fnmatch  # noqa: PLC0415
         import random  # noqa: PLC0415
 
@@ -103,7 +104,7 @@ class _Points:
         try:
             with open(draft, "w", encoding="utf-8") as file:
                 file.write(f"{os.getpid()} {self._process} {name}")
-            os.link(draft, path)  # readers never see a part of the file
+            os.link(draft, path)  # readers never see a part
         except OSError:
             return False
         finally:
@@ -140,18 +141,18 @@ _points: _Points | None = None
 
 
 def reach(name: str, which: object = None) -> None:
-    """Apply the rules at a point. Called where the comment stands, on any thread."""
+    """Apply the rules at a point. Any thread."""
     if _points is not None:
         _points.reach(name if which is None else f"{name} {which}")
 
 
 def with_points(source: bytes) -> bytes:
-    """The source of a module with its points turned into calls; no line moves."""
+    """A module's source with its points turned into calls; no line moves."""
     return POINT.sub(lambda found: _CALL % (found[1], found[2], b", " + found[3] if found[3] else b""), source)
 
 
 class _Loader(SourceFileLoader):
-    """Loads modules without points normally, and caches the bytecode of the others separately from the normal cache."""
+    """Caches the bytecode of modules with points separately."""
 
     def get_code(self, fullname: str) -> CodeType | None:
         path = self.get_filename(fullname)
@@ -172,7 +173,7 @@ class _Loader(SourceFileLoader):
             return kept_code
         code: CodeType = self.source_to_code(source, path)
         if not sys.dont_write_bytecode:
-            self.set_data(kept, key + marshal.dumps(code))  # atomic; ignored where the cache is not writable
+            self.set_data(kept, key + marshal.dumps(code))  # atomic; ignored where the cache is read-only
         return code
 
 
@@ -188,7 +189,7 @@ class _Finder:
 
 
 def switch_on() -> None:
-    """Activate the points of modules that are imported afterwards. Idempotent."""
+    """Activate points of modules imported afterwards. Idempotent."""
     global _points
     given = settings.POINTS.get()
     if given and _points is None:
