@@ -66,7 +66,7 @@ LARGEST_CODE = 95 * 1024 * 1024
 
 
 class _Plan(NamedTuple):
-    """What calls of a function with the same options share."""
+    """Attributes that calls of a function with the same options share."""
 
     pool: Any
     #: Id, pickle and name of the function, and the guard that reports the end of its last user.

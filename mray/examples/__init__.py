@@ -1,8 +1,8 @@
 """Programs to read and to run: ``python -m mray.examples`` runs them all, ``python -m mray.examples.NAME`` one.
 
-Each does the same work twice, by ordinary calls (``remote`` and ``get``) and through a compiled graph, and prints both latencies: the
-time from the call until its value has arrived in the driver. They use only the public API, except for the pretended GPU on machines
-without one. They are modules of the package so that an installed mray has them too.
+Each does the same work by ordinary calls (``remote`` and ``get``) and through a compiled graph, and prints both latencies: the time
+from the call until its value has arrived in the driver. They use the public API, except for the pretended GPU on machines without
+one.
 
 | name | what |
 |---|---|
@@ -12,8 +12,6 @@ without one. They are modules of the package so that an installed mray has them 
 | `cluster` | a replica of a model on each machine of a Ray cluster, each with a compiled graph of mray's own |
 | `gpu_pipeline` | four stages that share one GPU, with activations that never leave it |
 | `libraries` | Ray's Data, Tune and Serve |
-
-A pretended GPU shows how the GPU examples work, and says nothing about speed.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ class Comparison(NamedTuple):
 
 
 def measure(execute: Callable[[], object], executions: int, warmup: int = 10) -> Latency:
-    """The latency of `execute`, which returns when its value has arrived; the first `warmup` executions do not count."""
+    """The latency of `execute`, which returns when its value has arrived, after `warmup` executions."""
     for _ in range(warmup):
         execute()
     seconds = []
@@ -52,7 +50,7 @@ def measure(execute: Callable[[], object], executions: int, warmup: int = 10) ->
 
 
 def summarize(seconds: Sequence[float]) -> Latency:
-    """The latency of executions with these durations."""
+    """Of executions with these durations."""
     ordered = sorted(seconds)
     return Latency(statistics.median(ordered), ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)])
 

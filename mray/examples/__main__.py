@@ -15,7 +15,7 @@ def compare(executions: int, with_gpu: bool) -> list[Comparison]:
     """The measurement of each example."""
     comparisons = [hello_world.compare(executions), image_pipeline.compare(max(1, executions // 10))]
     if with_gpu:
-        gc.collect()  # unreachable actors release their share of the GPU
+        gc.collect()  # unreachable actors release the GPU
         comparisons.append(gpu_pipeline.compare(max(1, executions // 50)))
     return comparisons
 

@@ -8,9 +8,9 @@
        |                                +------------------------- next token -------------------+   or the GPU's
        +-------------------------> Replica on machine 2 ...
 
-A text is written token by token, and each token needs the previous one, so every token pays for a step through the stages.
-Therefore the steps are a compiled graph of a session that the replica starts on its own machine, while prompts and texts, which are few,
-travel between machines by Ray. On one machine a single session runs everything. The stages compute on the GPU if the machine has one.
+Each token needs the previous one, so every token pays for a step through the stages. The steps are a compiled graph of a session on
+the replica's machine, while prompts and texts, which are few, travel between machines by Ray. The stages compute on the GPU if the
+machine has one.
 """
 
 from __future__ import annotations
@@ -44,16 +44,13 @@ class Stage:
         self.embedding, self.weights, self.head = arrays if device == "cpu" else _on_gpu(arrays)
 
     def begin(self, token: int) -> Any:
-        """Return the state after this stage: an array, or a tensor of the GPU."""
         return self.forward(self.embedding[token])
 
     def forward(self, state: Any) -> Any:
-        """Return the state after this stage from the state before it."""
         mixed = state @ self.weights
         return mixed / abs(mixed).max()
 
     def end(self, state: Any) -> int:
-        """Return the next token."""
         return int((self.forward(state) @ self.head).argmax())
 
 
@@ -68,7 +65,7 @@ class Replica:
     """A model on one machine."""
 
     def __init__(self, device: str) -> None:
-        # On a cluster: this machine's own session. If mray alone runs the program, the session that runs already.
+        # On a cluster: this machine's own session; else the one that runs already.
         mray.init(address="local", num_cpus=STAGES, ignore_reinit_error=True, logging_level="ERROR")
         gpu: dict[str, Any] = {} if device == "cpu" else {"num_gpus": 1 / STAGES}
         self.stages = [Stage.options(num_cpus=0, **gpu).remote(number, device) for number in range(STAGES)]
@@ -84,8 +81,6 @@ class Replica:
         return self._generate(prompt, tokens, lambda token: mray.get(self.graph.execute(token)))
 
     def write_by_calls(self, prompt: tuple[int, ...], tokens: int) -> tuple[list[int], list[float]]:
-        """Do the same without the graph."""
-
         def step(token: int) -> int:
             state: Any = self.stages[0].begin.remote(token)
             for stage in self.stages[1:-1]:
@@ -114,7 +109,7 @@ def start_replicas(on_cluster: bool) -> list[Any]:
         if not machine["Alive"]:
             continue
         gpu = machine["Resources"].get("GPU", 0) >= 1 and has_gpu()
-        # On a cluster the replica reserves the GPU for its session; else its stages request it themselves.
+        # On a cluster the replica reserves the GPU; else its stages do.
         place = NodeAffinitySchedulingStrategy(machine["NodeID"], soft=False)
         options: dict[str, Any] = {"num_gpus": 1} if gpu and on_cluster else {}
         replicas.append(Replica.options(scheduling_strategy=place, **options).remote("cuda" if gpu else "cpu"))
@@ -122,12 +117,12 @@ def start_replicas(on_cluster: bool) -> list[Any]:
 
 
 def has_gpu() -> bool:
-    """Whether the stages can use a GPU, which needs torch. The machines of a cluster have the same software."""
+    """Whether the stages can use a GPU, which needs torch."""
     return importlib.util.find_spec("torch") is not None
 
 
 def compare(tokens: int = 200, on_cluster: bool = False) -> Comparison:
-    """Let the replicas write texts both ways, which must be the same; seconds are those of a token."""
+    """Write texts both ways, which must be the same; seconds are those of a token."""
     replicas = start_replicas(on_cluster)
 
     def write(method: str) -> tuple[list[list[int]], Latency]:
@@ -144,7 +139,7 @@ def compare(tokens: int = 200, on_cluster: bool = False) -> Comparison:
 
 
 def main() -> None:
-    """Run the example in its own session, on the engine that `MRAY_ADDRESS` names."""
+    """Run the example on the engine that `MRAY_ADDRESS` names."""
     tokens = int(sys.argv[1]) if sys.argv[1:] else 200
     with mray.init() as context:
         print_comparisons([compare(tokens, on_cluster=context["address"] != "local")])

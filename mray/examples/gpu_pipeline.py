@@ -4,13 +4,11 @@
 
     number ──▶ stage 0 ══ 64 MB ══▶ stage 1 ══ 64 MB ══▶ stage 2 ══ 64 MB ══▶ stage 3 ──▶ one number
 
-Each stage is an actor, in its own process, with a quarter of the GPU (``num_gpus=0.25`` says how many share it; mray divides neither its
-time nor its memory). In the graph a stage's output is copied once, within the GPU, and the copy is the next stage's input: only its
-location is sent, and the next stage's kernels are queued behind the event that marks its completion. By ordinary calls the same tensors
-go through host memory.
+Each stage is an actor with a quarter of the GPU (``num_gpus=0.25`` says how many share it; mray divides neither its time nor its
+memory). In the graph a stage's output is copied once, within the GPU: only the copy's location is sent, and the next stage's kernels
+are queued behind the event that marks its completion. By ordinary calls the tensors go through host memory.
 
-Without a GPU one is pretended (`MRAY_NULL_DEVICES`): host memory whose work is done later, as a GPU's. Your programs would use
-torch instead of `VisibleGpu`.
+Without a GPU one is pretended (`MRAY_NULL_DEVICES`). Programs would use torch instead of `VisibleGpu`.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ IN_FLIGHT = 4
 
 
 class VisibleGpu:
-    """The GPU of this process, or the pretended one. Raises RuntimeError if it sees none."""
+    """The process's GPU, or the pretended one. Raises RuntimeError without one."""
 
     def __init__(self) -> None:
         devices = platform()
@@ -37,7 +35,6 @@ class VisibleGpu:
         self.is_pretended = devices.name == "null"
 
     def full(self, shape: tuple[int, ...], value: float) -> Any:
-        """A float32 tensor of one value, on the GPU."""
         if self.is_pretended:
             from mray.testing import null  # noqa: PLC0415  (with numpy)
 
@@ -47,7 +44,7 @@ class VisibleGpu:
         return torch.full(shape, value, device="cuda")
 
     def last(self, tensor: Any) -> float:
-        """The last element of a tensor. Waits for the GPU."""
+        """Waits for the GPU."""
         return float(tensor.reshape(-1)[-1])
 
 
@@ -66,7 +63,7 @@ def has_gpu() -> bool:
 
 
 def session_options() -> dict[str, Any]:
-    """Options of `mray.init` that provide a GPU: the machine's own, or a pretended one for the workers."""
+    """Options of `mray.init` that provide a GPU, perhaps pretended."""
     devices = platform()
     if devices is not None and has_gpu():
         return {"num_gpus": len(devices.devices), "preload": ["torch"] if devices.name == "cuda" else []}
@@ -84,15 +81,14 @@ class Stage:
         self.elements = elements
 
     def begin(self, number: float) -> Any:
-        """Create the activations on the GPU, in the first stage."""
         return self.gpu.full((self.elements,), number) + self.weight
 
     def forward(self, activations: Any) -> Any:
-        """Return a new tensor, without waiting for its values."""
+        """Does not wait for the values."""
         return activations + self.weight
 
     def end(self, activations: Any) -> float:
-        """Copy one number to the host, which waits for the GPU, in the last stage."""
+        """Waits for the GPU."""
         return self.gpu.last(activations + self.weight)
 
 
@@ -102,7 +98,7 @@ def check(results: list[float], numbers: list[float]) -> None:
 
 
 def compare(executions: int = 20, megabytes: float = 64) -> Comparison:
-    """Measure both ways with the same actors; an execution takes `IN_FLIGHT` numbers through all stages."""
+    """Measure both ways; an execution takes `IN_FLIGHT` numbers through all stages."""
     elements = int(megabytes * 1e6) // 4
     first, *middle, last = (Stage.remote(float(weight), elements) for weight in range(STAGES))
     numbers = [float(number) for number in range(IN_FLIGHT)]

@@ -17,7 +17,6 @@ class SimpleActor:
     """Returns its messages."""
 
     def echo(self, message: str) -> str:
-        """Return `message`."""
         return message
 
 

@@ -2,9 +2,8 @@
 
     python -m mray.examples.image_pipeline [executions] [picture.ppm]
 
-The batch is made of one picture (a portrait of Grace Hopper; public domain, US Navy) and travels from actor to actor as a
-numpy array: through shared memory, without a copy on the reading side. If a picture is named, the last stage's result is written to
-``edges.ppm``.
+The batch repeats one picture (a portrait of Grace Hopper; public domain, US Navy) and travels as a numpy array in shared memory. If a
+picture is named, the result is written to ``edges.ppm``.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class Smooth:
     """Converts to grey and blurs slightly."""
 
     def apply(self, images: Images) -> Images:
-        """Weight with 1 2 1 along rows and along columns."""
+        """Weight with 1 2 1 along rows and columns."""
         grey = (images.astype(np.uint16) @ np.array([77, 150, 29], dtype=np.uint16)) >> 8
         rows = (grey[:, :-2] + 2 * grey[:, 1:-1] + grey[:, 2:]) >> 2
         smooth: Images = ((rows[:, :, :-2] + 2 * rows[:, :, 1:-1] + rows[:, :, 2:]) >> 2).astype(np.uint8)
@@ -68,7 +67,6 @@ class Shrink:
     """Halves the size."""
 
     def apply(self, images: Images) -> Images:
-        """Average each 2 by 2 block."""
         count, height, width = images.shape
         blocks = images[:, : height // 2 * 2, : width // 2 * 2].reshape(count, height // 2, 2, width // 2, 2)
         small: Images = blocks.mean(axis=(2, 4)).astype(np.uint8)
@@ -92,14 +90,14 @@ def save_picture(image: Images, picture: Path) -> None:
 
 
 def compare(executions: int = 100, batch: Images | None = None, result: Path | None = None) -> Comparison:
-    """Measure both ways with the same four actors; write the first resulting image to `result`."""
+    """Measure both ways; write the first resulting image to `result`."""
     images = load_batch() if batch is None else batch
     stages = [Augment.remote(seed=0), Smooth.remote(), Edges.remote(), Shrink.remote()]
 
     def call() -> Images:
         value: Images | mray.ObjectRef[Images] = images
         for stage in stages:
-            value = stage.apply.remote(value)  # a ref: it becomes a value in the next actor, not here
+            value = stage.apply.remote(value)  # a ref, whose value the next actor gets
         assert isinstance(value, mray.ObjectRef)
         processed: Images = mray.get(value)
         return processed

@@ -5,8 +5,8 @@
     driver ── a step's input ──▶ rank 0, rank 1, ... of stage 0 ──▶ rank 0, rank 1, ... of stage 1 ── output of rank 0 ──▶ driver
 
 Every rank of every stage gets the step's input, a rank of a later stage also the output of the same rank of the previous stage; the
-output of the last stage's rank 0 is returned, and the errors of all. Steps go through a compiled graph and may be in flight; other
-requests to workers go through a second graph, whose result has a value of each. `vllm_executor` runs vLLM on this.
+output of the last stage's rank 0 is returned, and the errors of all. Other requests to workers go through a second graph.
+`vllm_executor` runs vLLM on this.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ class Rank:
         self.worker = make(stage, rank)
 
     def step(self, request: Any, before: Any = None) -> Any:
-        """Return the worker's result of a step; `before` is that of the same rank of the previous stage."""
+        """`before`: the result of the same rank of the previous stage."""
         return self.worker.step(request, before)
 
     def call(self, request: tuple[str, tuple[Any, ...], dict[str, Any]]) -> Any:
-        """Call any other method of the worker."""
         name, args, kwargs = request
         return getattr(self.worker, name)(*args, **kwargs)
 
@@ -41,8 +40,8 @@ class Rank:
 class InferenceExecutor:
     """`stages` times `width` workers; ``make(stage, rank)`` creates one in its process, an object with ``step(request, before)``.
 
-    `in_flight` steps may run concurrently, which keeps all stages busy; `options` are those of the actors (``num_gpus=1``). When a
-    worker dies, every wait immediately ends with an ActorDiedError that describes the death.
+    `in_flight` steps may run concurrently; `options` are those of the actors (``num_gpus=1``). When a worker dies, every wait ends
+    with an ActorDiedError.
     """
 
     def __init__(self, make: Callable[..., Any], width: int, stages: int = 1, *, in_flight: int = 4, **options: Any) -> None:
@@ -51,7 +50,7 @@ class InferenceExecutor:
             outputs: list[Any] = [None] * width
             for stage in self.ranks:
                 outputs = [rank.step.bind(request, before) for rank, before in zip(stage, outputs, strict=True)]
-        # The outputs of the other ranks are not read; an error of theirs is the step's.
+        # Other ranks' outputs are not read; an error of theirs is the step's.
         self._steps = outputs[0].experimental_compile(_max_inflight_executions=in_flight)
         with InputNode() as request:
             answers = [rank.call.bind(request) for stage in self.ranks for rank in stage]
@@ -62,12 +61,11 @@ class InferenceExecutor:
         return self._steps.execute(request)
 
     def call(self, method: str, *args: Any, timeout: float | None = None, **kwargs: Any) -> list[Any]:
-        """Return the results of a method of every worker, by stage and rank. RayChannelTimeoutError after `timeout` seconds."""
+        """By stage and rank. RayChannelTimeoutError after `timeout` seconds."""
         results: list[Any] = mray.get(self._calls.execute((method, args, kwargs)), timeout=timeout)
         return results
 
     def shutdown(self) -> None:
-        """End the workers."""
         self._steps.teardown()
         self._calls.teardown()
         for stage in self.ranks:
@@ -76,7 +74,7 @@ class InferenceExecutor:
 
 
 class FakeWorker:
-    """Sleeps as long as a step of a model would take; returns the ranks that a step has passed."""
+    """Sleeps as long as a step of a model would take."""
 
     def __init__(self, stage: int, rank: int, seconds: float = 0.0) -> None:
         self.place, self.seconds = (stage, rank), seconds
@@ -89,7 +87,7 @@ class FakeWorker:
 
 
 def compare(steps: int = 200, workers: int = 2) -> Comparison:
-    """Measure a step by a call of each actor, and through the graph, with workers that compute nothing."""
+    """Measure a step by calls, and through the graph, with workers that compute nothing."""
     executor = InferenceExecutor(FakeWorker, workers, num_cpus=0)
     request = {"requests": list(range(100)), "blocks": list(range(500))}
     (ranks,) = executor.ranks

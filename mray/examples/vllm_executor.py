@@ -3,7 +3,7 @@
     engine of vLLM ── (method, arguments, rank that answers) ──▶ every worker ── the value of that rank, or of all ──▶ engine
 
 A request goes to all workers through one compiled graph, instead of vLLM's ring in shared memory, whose readers never sleep. Tensors
-between the ranks go as vLLM sends them (torch.distributed). Needs vLLM (tried with 0.33); written to be read, and to be copied.
+between the ranks go through torch.distributed. Needs vLLM (tried with 0.33).
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ class VllmRank:
         self.wrapper = WorkerWrapperBase(rpc_rank=rank)
 
     def gpus(self) -> list[Any]:
-        """Return the GPUs assigned to this process."""
         return list(mray.get_gpu_ids())
 
     def call(self, request: tuple[str | bytes, tuple[Any, ...], dict[str, Any], int | None]) -> Any:
-        """Call a method of the worker; returns None unless this rank is to answer."""
+        """Returns None unless this rank is to answer."""
         method, args, kwargs, answering = request
         result = run_method(self.wrapper, method, args, kwargs)
         if answering not in (None, self.rank):
@@ -53,13 +52,13 @@ class MrayExecutor(Executor):  # type: ignore[misc]
         parallel, gpus = self.parallel_config, current_platform.is_cuda_alike()
         mray.init(ignore_reinit_error=True, logging_level="ERROR")
         world = range(parallel.world_size)
-        # Actors are not restarted, since a graph ends with its actors; vLLM restarts its engine.
+        # Not restarted, since a graph ends with its actors; vLLM restarts its engine.
         self.ranks = [VllmRank.options(num_cpus=0, num_gpus=int(gpus), max_restarts=0).remote(rank) for rank in world]
         with InputNode() as request:
             answers = [rank.call.bind(request) for rank in self.ranks]
         self.graph = MultiOutputNode(answers).experimental_compile(_max_inflight_executions=self.max_concurrent_batches * 2 + 1)
         self.answering = parallel.world_size - parallel.tensor_parallel_size
-        if gpus:  # vLLM counts the GPUs of all its workers
+        if gpus:  # for all its workers
             visible = ",".join(str(gpu) for found in mray.get([rank.gpus.remote() for rank in self.ranks]) for gpu in found)
             self.collective_rpc("update_environment_variables", args=([{"CUDA_VISIBLE_DEVICES": visible} for _ in world],))
         address = get_distributed_init_method("127.0.0.1", get_open_port())
@@ -89,7 +88,7 @@ class MrayExecutor(Executor):  # type: ignore[misc]
         non_block: bool = False,
         answering: int | None = None,
     ) -> Any:
-        """Return the values of all ranks, or the value of the rank `answering`; with `non_block` a future of them."""
+        """The values of all ranks, or of the rank `answering`; with `non_block` a future."""
         called = method if isinstance(method, str) else cloudpickle.dumps(method)
         refs = self.graph.execute((called, args, kwargs or {}, answering))
 
@@ -109,7 +108,7 @@ class MrayExecutor(Executor):  # type: ignore[misc]
         return self.collective_rpc("take_draft_token_ids", answering=self.answering)
 
     def check_health(self) -> None:
-        """Raise an error that describes the death of a worker, if one has died."""
+        """Raise the error of a worker's death, if one has died."""
         self.collective_rpc("check_health", timeout=10)
 
     def shutdown(self) -> None:
@@ -124,7 +123,7 @@ class MrayExecutor(Executor):  # type: ignore[misc]
 
 
 class _Later(Future[Any]):
-    """A future whose value is fetched by the thread that asks for it."""
+    """Fetched by the thread that asks for the value."""
 
     def __init__(self, take: Callable[..., Any]) -> None:
         super().__init__()

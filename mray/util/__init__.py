@@ -1,14 +1,5 @@
 """Tools built on the verbs: what ``ray.util`` has.
 
-For users, on any backend.
-
-====================  ====================================================================================================
-worker pool           actors that take jobs from one queue (`_worker_pool`): pools, executors, joblib
-member                one actor of a worker pool
-job                   one call, or a batch of calls, for a member
-record                a row of a listing (`state`): its class declares the columns
-====================  ====================================================================================================
-
 Rejected: importing everything here; rarely used tools are modules of their own.
 """
 

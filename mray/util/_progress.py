@@ -11,15 +11,15 @@ from mray._common.clock import now
 from mray._inside.bars import tqdm
 from mray.exceptions import GetTimeoutError
 
-#: Seconds between two updates of the bar, at most, while values arrive.
+#: Most seconds between two updates of the bar while values arrive.
 _STEP = 0.2
 
 
 def progress(refs: Sequence[ObjectRef], desc: str | None = None, *, timeout: float | None = None, unit: str = "it") -> list[Any]:
     """Return the values of refs in their order, as `get` does, with a bar that counts those that have arrived.
 
-    Every ref is waited for before the first error is raised. GetTimeoutError when they have not all arrived after `timeout` seconds. In
-    tasks and actors the bar is drawn by the driver.
+    Every ref is waited for before the first error is raised. GetTimeoutError after `timeout` seconds. In tasks and actors the driver
+    draws the bar.
     """
     refs = list(refs)
     until = None if timeout is None else now() + timeout

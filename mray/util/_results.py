@@ -1,4 +1,4 @@
-"""Iterating over results as they arrive, and facts about actors and the node."""
+"""Iterating over results as they arrive, and attributes of actors and the node."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from mray._inside.addresses import node_address
 def as_completed(refs: Sequence[ObjectRef], *, chunk_size: int = 10, yield_obj_refs: bool = False, **wait_options: Any) -> Iterator[Any]:
     """Yield the values of refs in the order in which they arrive.
 
-    Waits for `chunk_size` of them at a time. With `yield_obj_refs` yields the refs that are ready. Further arguments are those of
-    `mray.wait`.
+    Waits for `chunk_size` of them at a time. With `yield_obj_refs` yields ready refs. Further arguments are those of `mray.wait`.
     """
     _check_chunks(chunk_size, wait_options)
     left = list(refs)
@@ -69,10 +68,10 @@ def list_named_actors(all_namespaces: bool = False) -> list[Any]:
 
 
 def get_node_instance_id() -> str:
-    """The cloud's id of this machine, from ``RAY_CLOUD_INSTANCE_ID``; "" without one."""
+    """The cloud's id of this machine: ``RAY_CLOUD_INSTANCE_ID``, or "" without one."""
     return settings.CLOUD_INSTANCE_ID.get()
 
 
 def get_node_ip_address(address: str | None = None) -> str:
-    """The address of this host: that of its default route, or the one that the session was started with. `address` is ignored."""
+    """This host's address on its default route, or the one that the session was started with. `address` is ignored."""
     return str(current_backend().info()["node_ip_address"]) if is_initialized() else node_address()

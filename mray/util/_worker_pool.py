@@ -5,18 +5,15 @@
                  ▲                 answered ◀───────────────────────────────────────────┘
                  └── next job ◀────┘  └─▶ job.settle
 
-The member that is free first takes the first job of the queue. While jobs are short, members are sent several ahead, which saves the
-round trip between jobs. When a member is idle, the queue is empty and another member's job turns out to be long, the jobs queued behind
-that one are taken back by cancelling them. So no job waits behind a long one while a member idles, and jobs that wait for each other run
-concurrently.
+The member that is free first takes the first job of the queue. While jobs are short, members are sent several ahead. When a member is
+idle, the queue is empty and another member's job turns out to be long, the jobs behind that one are taken back by cancelling them, so
+jobs that wait for each other run concurrently.
 
 A function is pickled when it is submitted, once for all jobs of a `map`, and its pickle is sent with each job; a large one lies in
-shared memory. No process caches it: a global, default or class attribute that it uses may change before the next call. A member
-unpickles it for each job, as Ray's do; an importable one is looked up.
+shared memory. No process caches it: a global, default or class attribute that it uses may change before the next call.
 
 Rejected: the state machine of leased workers (`mray._decide.caller.lease_pool`), which also sends tasks ahead and takes them back.
-Leases are shared and returned, members stay; tasks are retried and return in one message, jobs neither; and jobs are sent by any thread,
-after a call of their user (`PoolJob.starts`), over an actor's public interface, on any backend. No rule would be the same.
+Leases are shared and tasks retried; members stay, and any thread sends jobs, on any backend.
 """
 
 from __future__ import annotations
@@ -44,21 +41,19 @@ from mray._common.places import runs_users
 from mray._inside.values import PLAIN_TYPES, dumps, is_plain
 from mray.exceptions import ActorHandleNotFoundError, RayActorError, RayError, RayTaskError, TaskCancelledError
 
-#: Pickles of functions above this many bytes are put once, for all jobs.
+#: Pickles of functions above this many bytes are put once for all jobs.
 _LARGE = 100 * 1024
-#: The most jobs that a member holds. Members hold more while a job takes less than the first of these numbers of seconds, and one after a
-#: job that took more than the second.
+#: The most jobs that a member holds. It holds more while a job takes less than the first of these numbers of seconds, and one after a job
+#: that took more than the second.
 _MOST_AHEAD = 16
 _SHORT, _LONG = 0.5e-3, 2e-3
 
 
 class EscapeError(Exception):
-    """Carries a SystemExit of a job, which fails the job and does not end its process."""
+    """Carries a job's SystemExit, which fails the job and does not end its process."""
 
 
 class PoolMember:
-    """The class of a worker pool's actors."""
-
     def begin(self, initializer: bytes | None, initargs: Sequence[Any]) -> int:
         """Run the initializer; returns the pid."""
         if initializer is not None:
@@ -66,7 +61,7 @@ class PoolMember:
         return os.getpid()
 
     def ping(self) -> None:
-        """Do nothing; programs written for Ray call it to wait for the process."""
+        """Do nothing; programs written for Ray call it."""
 
     def call(self, code: bytes, *args: Any) -> Any:
         return self.call_with(code, args, {})
@@ -96,11 +91,7 @@ class PoolMember:
             raise EscapeError(*error.args) from error
 
     def _begin(self, code: bytes) -> Callable[..., Any]:
-        """Return the function of a job that is about to run.
-
-        Answers of earlier jobs are sent first, so that when this process dies the first job without an answer is the one that ran, and
-        those behind it may be given to others.
-        """
+        """Answers of earlier jobs are sent first, so that when this process dies the first job without an answer is the one that ran."""
         current_backend().flush()
         function: Callable[..., Any] = pickle.loads(code)
         return function
@@ -110,30 +101,25 @@ class PoolMember:
 
 
 def pack(values: list[Any]) -> bytes | list[Any]:
-    """Pack values for sending: only plain values (numbers, strings and the like) become one pickle, which no process in between reads."""
+    """Only plain values (numbers, strings and the like) become one pickle, which no process in between reads."""
     return pickle.dumps(values, 5) if PLAIN_TYPES.issuperset(map(type, values)) else values
 
 
 def unpack(packed: bytes | list[Any]) -> list[Any]:
-    """The values that `pack` was given."""
     return pickle.loads(packed) if isinstance(packed, bytes) else packed
 
 
 class SentFunction:
-    """A pickled function, referenced by the jobs that call it."""
-
     __slots__ = ("_function", "pickled")
 
     def __init__(self, function: Callable[..., Any], pickled: bytes | ObjectRef) -> None:
-        #: Keeps alive the objects that the function holds refs to.
+        #: Keeps the objects alive that it holds refs to.
         self._function = function
         self.pickled = pickled
 
 
 class PoolJob:
-    """One call of a `PoolMember` method. Users subclass it; the methods that they override are called from any thread and must not
-    block.
-    """
+    """One call of a `PoolMember` method. Methods that subclasses override are called from any thread and must not block."""
 
     __slots__ = ("arguments", "code", "death", "method", "recalled", "ref", "started")
 
@@ -141,12 +127,11 @@ class PoolJob:
         self.code = code
         self.method = method
         self.arguments: tuple[Any, ...] = arguments
-        #: Its call, once sent, and whether that was cancelled to be taken back.
+        #: Its call, once sent; whether that was cancelled to be taken back.
         self.ref: ObjectRef | None = None
         self.recalled = False
-        #: The death of the member that it was sent to, until `_judge_deaths` has handled it.
+        #: Its member's death, until `_judge_deaths` has handled it.
         self.death: BaseException | None = None
-        #: `starts` has returned True.
         self.started = False
 
     def starts(self) -> bool:
@@ -159,26 +144,21 @@ class PoolJob:
 
 
 def call_of(code: SentFunction, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[str, tuple[Any, ...]]:
-    """The method and arguments of a job that is one call. Plain values are sent without a list around them, which the C pickler takes
-    directly.
-    """
+    """The method and arguments of a job. Plain values are sent without a list around them, which the C pickler takes directly."""
     if not kwargs and all(type(arg) in PLAIN_TYPES for arg in args):
         return "call", tuple(args)
     return "call_with", (list(args), dict(kwargs))
 
 
 class PoolWorker:
-    """A member as the driver sees it."""
-
     def __init__(self, handle: Any) -> None:
         self.handle = handle
-        #: Jobs sent and not yet answered, in order.
+        #: Sent and not answered, in order.
         self.jobs: deque[PoolJob] = deque()
         #: When it was last sent a job while idle, or answered one.
         self.since = 0.0
-        #: Number of jobs it was given.
         self.taken = 0
-        #: Its process, once it is ready.
+        #: Once it is ready.
         self.pid: int | None = None
         #: Whether a job has failed with the death of its process; whether the process has died.
         self.lost = False
@@ -192,8 +172,8 @@ class MemberPool:
     """`size` actors and a queue.
 
     `jobs_each`: an actor is replaced after this many jobs. With `mends` a dead actor is replaced too, and the job it ran fails;
-    otherwise the first death fails everything (`broken`). With `lazily`, actors start when there are jobs for them. A failing
-    `initializer` breaks the worker pool either way. A job's exception has a `traceback_type` of its process as the cause. Thread-safe.
+    otherwise the first death fails everything (`broken`). With `lazily`, actors start when there are jobs. A failing `initializer`
+    breaks the worker pool. A job's exception has a `traceback_type` of its process as the cause. Thread-safe.
 
     Invariant: a job is in `_queue`, or among some worker's `jobs`, or settled.
     """
@@ -212,13 +192,12 @@ class MemberPool:
     ) -> None:
         self.backend: Backend = current_backend()
         self._size = size
-        #: The function, which keeps the objects that it has refs to, and its pickle.
+        #: The function, which keeps objects that it has refs to, and its pickle.
         self._initializer = initializer, None if initializer is None else dumps(initializer)
         self._initargs = list(initargs)
         self._jobs_each = jobs_each
-        #: Jobs that a member may hold.
         self._depth = 1
-        #: A call of `_look` is scheduled.
+        #: Whether a call of `_look` is scheduled.
         self._watched = False
         self._class = remote(num_cpus=0)(PoolMember).options(**(options or {}))
         self._mends = mends
@@ -229,7 +208,7 @@ class MemberPool:
         #: Dismissed members that have not died.
         self._left: list[PoolWorker] = []
         self._closed = False
-        #: The reason why no job can succeed any more.
+        #: Why no job can succeed any more.
         self.broken: BaseException | None = None
         if not lazily:
             for _ in range(size):
@@ -237,17 +216,17 @@ class MemberPool:
 
     # ------------------------------------------------------------------------------------ functions
     def code_of(self, function: Callable[..., Any]) -> SentFunction:
-        """Pickle the function for jobs; raises what pickling it raises."""
+        """Pickle a function for jobs; raises pickling errors."""
         pickled = dumps(function)
         return SentFunction(function, pickled if len(pickled) <= _LARGE else self.backend.put(pickled))
 
     def frozen(self, value: Any) -> Any:
-        """Return an argument of a job that does not change when the program changes the value before the job is sent."""
+        """An argument that does not change when the program changes the value before the job is sent."""
         if is_plain(value):
             return value
         try:
             return self.backend.put(value)
-        except Exception:  # the job fails with that when it is sent
+        except Exception:  # the job fails with that when sent
             return value
 
     # ----------------------------------------------------------------------------------------- jobs
@@ -264,7 +243,7 @@ class MemberPool:
         self._go_on()
 
     def tell_all(self, code: SentFunction) -> None:
-        """Make every member call the function after the jobs it has been sent; the outcome is dropped."""
+        """Call the function in every member after the jobs it has been sent; the outcome is dropped."""
         with self._lock:
             for worker in self.workers:
                 worker.handle.call.options(num_returns=0).remote(code.pickled)
@@ -275,7 +254,6 @@ class MemberPool:
             job.settle(False, self.broken)
 
     def _go_on(self) -> None:
-        """Send queued jobs, start missing members, dismiss superfluous ones."""
         while True:
             with self._lock:
                 pair = self._next_pair() if self._queue else None
@@ -291,7 +269,7 @@ class MemberPool:
             self.backend.call_later(_LONG, self._look)
 
     def _next_pair(self) -> tuple[PoolWorker, PoolJob] | None:
-        """The next job, and the member that gets it. Lock held."""
+        """Lock held."""
         least, chosen = self._depth, None
         for worker in self.workers:
             if len(worker.jobs) < least and worker.pid is not None:
@@ -312,7 +290,6 @@ class MemberPool:
         return None
 
     def _fill_up(self) -> None:
-        """Start members for jobs that no starting member will take. Lock held."""
         starting = sum(worker.pid is None for worker in self.workers)
         while self.broken is None and len(self.workers) < self._size and len(self._queue) > starting:
             self._hire()
@@ -325,7 +302,7 @@ class MemberPool:
         )
 
     def _look(self) -> None:
-        """Take back the jobs that wait behind a long one, if the load is still uneven."""
+        """Take back jobs that wait behind a long one, if the load is still uneven."""
         refs: list[ObjectRef] = []
         with self._lock:
             uneven = not self._queue and self._has_uneven_load()
@@ -345,7 +322,7 @@ class MemberPool:
     def _send(self, worker: PoolWorker, job: PoolJob) -> None:
         try:
             answer = getattr(worker.handle, job.method).remote(job.code.pickled, *job.arguments)
-        except BaseException as error:  # above all: arguments that cannot be pickled
+        except BaseException as error:  # such as arguments that cannot be pickled
             with self._lock:
                 worker.jobs.remove(job)
                 lost = self._judge_deaths(worker)
@@ -356,7 +333,7 @@ class MemberPool:
                 raise
             return
         job.ref = answer
-        here = [get_ident()]  # answered inside `then`: the loop that sends continues by itself
+        here = [get_ident()]  # answered inside `then`: the sending loop continues
         self.backend.then(answer, lambda: self._answered(worker, job, answer, get_ident() not in here), soon=False)
         here.clear()
 
@@ -392,8 +369,8 @@ class MemberPool:
     def _judge_deaths(self, worker: PoolWorker) -> list[tuple[PoolJob, BaseException]]:
         """Once all jobs of a member have failed with its death, take them off; returns those that fail with it. Lock held.
 
-        Jobs are answered in order, each before the next one begins: the first job without an answer was running, and those behind it had
-        not begun. Their errors arrive in any order: a job that is sent to a dead member fails immediately, on the sending thread.
+        The first job without an answer was running. Errors arrive in any order: a job that is sent to a dead member fails
+        immediately, on the sending thread.
         """
         jobs = worker.jobs
         if not jobs or any(job.death is None for job in jobs):
@@ -414,7 +391,7 @@ class MemberPool:
         return failed
 
     def _measure(self, worker: PoolWorker) -> None:
-        """Adapt the depth to the duration of the job that was just answered. Lock held."""
+        """Adapt the depth to the last job's duration. Lock held."""
         now = perf_counter()
         took, worker.since = now - worker.since, now
         if took > _LONG or self._jobs_each is not None:
@@ -443,7 +420,7 @@ class MemberPool:
         with self._lock:
             if worker in self._left:
                 self._left.remove(worker)
-        # Otherwise a job or `begin` fails too, with an error that says more.
+        # Otherwise a job or `begin` fails, with an error that says more.
         if not worker.jobs and worker.pid is not None:
             self._lost(worker, error)
             self._go_on()
@@ -456,7 +433,7 @@ class MemberPool:
                 self._replace()
 
     def _forget(self, worker: PoolWorker) -> bool:
-        """Remove a member; False if it was dismissed or removed before."""
+        """Returns False if it was dismissed or removed before."""
         with self._lock:
             there = worker in self.workers
             if there:
@@ -464,12 +441,12 @@ class MemberPool:
             return there
 
     def _replace(self) -> None:
-        """Start a member, if the pool still needs one. Lock held."""
+        """Start a member if needed. Lock held."""
         if self.broken is None and (not self._closed or self._queue):
             try:
                 self._hire()
             except RayError as error:
-                # The session has ended, and with it all jobs and members.
+                # The session has ended.
                 self.broken = error
                 self.workers.clear()
                 self._left.clear()
@@ -478,19 +455,18 @@ class MemberPool:
                     self.backend.call_later(0.0, partial(self._fail, job))
 
     def _strike_off(self, worker: PoolWorker) -> None:
-        """Give the member no more jobs; `join` waits until it has ended. Lock held."""
+        """Give the member no more jobs; `join` waits for its end. Lock held."""
         self.workers.remove(worker)
         if not worker.dead:
             self._left.append(worker)
 
     def _dismiss(self, workers: list[PoolWorker]) -> None:
-        """End members once they are idle. Lock held."""
         for worker in workers:
             self._strike_off(worker)
             worker.handle.leave.options(num_returns=0).remote()
 
     def break_with(self, error: BaseException) -> None:
-        """Fail every job with this error and kill the members."""
+        """Fail every job and kill the members."""
         with self._lock:
             if self.broken is not None:
                 return
@@ -500,10 +476,9 @@ class MemberPool:
             members = list(self.workers)
             for worker in members:
                 self._strike_off(worker)
-        # Without the lock: `kill` waits for the node's answer, and the thread that reads it may need the lock to report the end of a
-        # member.
+        # Without the lock: `kill` waits for the node's answer, and its reading thread may need the lock to report a member's end.
         for worker in members:
-            with suppress(ActorHandleNotFoundError):  # its session has ended, and the member with it
+            with suppress(ActorHandleNotFoundError):  # its session has ended
                 kill(worker.handle)
         for job in jobs:
             self._fail(job)
@@ -522,22 +497,20 @@ class MemberPool:
         self.break_with(error)
 
     def is_open(self) -> bool:
-        """Whether the pool takes jobs that can succeed."""
         return not self._closed and self.broken is None
 
     def drop_queue(self) -> list[PoolJob]:
-        """Remove and return the queued jobs that have not started."""
         with self._lock:
             jobs = [job for job in self._queue if not job.started]
             self._queue = deque(job for job in self._queue if job.started)
         return jobs
 
     def join(self) -> None:
-        """Wait until a closed pool's jobs are done and its processes have ended."""
+        """Wait until jobs are done and processes have ended."""
         self.backend.wait_until(lambda: not (self.workers or self._queue or self._left), None)
 
     def _outcome(self, answer: ObjectRef) -> tuple[BaseException | None, Any, RayActorError | None]:
-        """(error of the call, its value, death of its member) of a ref that is ready."""
+        """(error of the call, its value, death of its member)."""
         try:
             return None, self.backend.get([answer], 0)[0], None
         except RayTaskError as error:
@@ -549,7 +522,7 @@ class MemberPool:
 
 
 def _teller(died: Callable[[PoolWorker, RayActorError], None], worker: PoolWorker) -> Callable[[RayActorError], None]:
-    """The callback for a member's death. It keeps neither the pool nor the member alive, and so not the actor."""
+    """The callback for a member's death. It keeps neither the pool nor the member alive."""
     method, the_worker = WeakMethod(died), ref(worker)
 
     def tell(error: RayActorError) -> None:
@@ -561,7 +534,7 @@ def _teller(died: Callable[[PoolWorker, RayActorError], None], worker: PoolWorke
 
 
 def as_raised(error: RayTaskError, traceback_type: type[Exception]) -> BaseException:
-    """The exception that the job raised, with the traceback of its process as the cause."""
+    """The job's exception, with its process's traceback as the cause."""
     cause = error.cause
     if isinstance(cause, EscapeError):
         cause = SystemExit(*cause.args)

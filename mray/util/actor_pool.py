@@ -1,10 +1,9 @@
 """`ActorPool`: a fixed set of actors that share a queue of calls.
 
-For users, in the process that created the pool. An actor has one call of the pool at a time; the next one is sent when a result is
-taken.
+An actor has one call of the pool at a time; the next one is sent when a result is taken.
 
-Attributes and the methods `_get_result` and `_return_actor` have Ray's names, meanings and signatures: libraries subclass the class, use
-these, and override its methods (Flower, p2pfl, NeMo Curator). So its methods call each other as Ray's do.
+Attributes and the methods `_get_result` and `_return_actor` have Ray's names and signatures, and the methods call each other as Ray's
+do, since libraries subclass the class and override them.
 """
 
 from __future__ import annotations
@@ -42,27 +41,27 @@ def _give_idle_back(local: dict[str, Any], actor: ActorHandle | None) -> None:
 class ActorPool:
     """Actors, and calls for the ones that are free: ``pool.map(lambda actor, value: actor.work.remote(value), values)``.
 
-    A function given to the pool gets an actor and a value and returns the ref of its call. An actor whose result is an error of its
-    death leaves the pool. Not thread-safe.
+    A function gets an actor and a value and returns the ref of its call. An actor whose result is an error of its death leaves the
+    pool. Not thread-safe.
     """
 
     def __init__(self, actors: Iterable[ActorHandle]) -> None:
         self._idle_actors: list[ActorHandle] = list(actors)
-        #: ref (or tuple of refs) -> number of the call and its actor, None if the actor is free; for calls whose result was not taken.
+        #: ref (or tuple of refs) of an untaken result -> number of the call and its actor, None if the actor is free.
         self._future_to_actor: dict[Any, tuple[int, ActorHandle | None]] = {}
         #: number of the call -> what the function returned.
         self._index_to_future: dict[int, Any] = {}
         self._next_task_index = 0
         self._next_return_index = 0
-        #: The arguments of `submit` for calls that wait for an actor.
+        #: Arguments of `submit` for calls that wait for an actor.
         self._pending_submits: list[Any] = []
 
     # ------------------------------------------------------------------------------------ many
     def map(self, fn: Function, values: Iterable[Any]) -> Iterator[Any]:
         """Call `fn` with an actor and each value; yields the results in the order of the values.
 
-        Results of earlier calls are dropped. Calls are sent as results are taken, so the iterator must be exhausted. An exception of a
-        call is raised when its turn comes.
+        Results of earlier calls are dropped. Calls are sent as results are taken, so the iterator must be exhausted. An
+        exception of a call is raised when its turn comes.
         """
         self._forget()
         for value in values:
@@ -70,7 +69,7 @@ class ActorPool:
         return self._results(self.get_next)
 
     def map_unordered(self, fn: Function, values: Iterable[Any]) -> Iterator[Any]:
-        """As `map`; yields the results in the order in which they arrive."""
+        """As `map`, in the order in which results arrive."""
         self._forget()
         for value in values:
             self.submit(fn, value)
@@ -89,7 +88,7 @@ class ActorPool:
 
     # ------------------------------------------------------------------------------------ one by one
     def submit(self, fn: Function, value: Any) -> None:
-        """Call ``fn(actor, value)`` with the next free actor; now, if one is free."""
+        """Call ``fn(actor, value)`` with the next free actor."""
         if not self._idle_actors:
             self._pending_submits.append((fn, value))
             return
@@ -100,7 +99,7 @@ class ActorPool:
         self._next_task_index += 1
 
     def has_next(self) -> bool:
-        """Whether results remain that were not taken."""
+        """Whether untaken results remain."""
         return bool(self._future_to_actor)
 
     @undone(_give_back)
@@ -115,7 +114,7 @@ class ActorPool:
         if self._next_return_index >= self._next_task_index:
             raise ValueError("It is not allowed to call get_next() after get_next_unordered().")
         made = self._index_to_future[self._next_return_index]
-        # An error that ends the wait, such as Ctrl-C, leaves the result to be taken again.
+        # After an interruption, such as Ctrl-C, the result can be taken again.
         late = bool(wait(_refs_of(made), num_returns=len(_refs_of(made)), timeout=timeout)[1])
         if late and not ignore_if_timedout:
             raise TimeoutError("Timed out waiting for result")
@@ -126,7 +125,7 @@ class ActorPool:
 
     @undone(_give_back)
     def get_next_unordered(self, timeout: float | None = None, ignore_if_timedout: bool = False) -> Any:
-        """Return the result of the call that ends next. `timeout` and errors as in `get_next`."""
+        """The result of the call that ends next. `timeout` and errors as in `get_next`."""
         if not self.has_next():
             raise StopIteration("No more results to get")
         first = {_refs_of(made)[0]: made for made in self._future_to_actor}
@@ -147,7 +146,7 @@ class ActorPool:
         return get(made) if actor is None else self._get_result(made, actor)
 
     def _get_result(self, future: Any, actor: ActorHandle) -> Any:
-        """Return the value of a call, whose actor becomes free."""
+        """The value of a call, whose actor becomes free."""
         alive = True
         try:
             return get(future)
@@ -156,13 +155,13 @@ class ActorPool:
             raise
         finally:
             if alive:
-                self._return_actor(actor)  # subclasses written for older versions of Ray take no more arguments
+                self._return_actor(actor)  # subclasses written for older versions of Ray take one argument
             else:
                 self._return_actor(actor, is_alive=False)
 
     def _return_actor(self, actor: ActorHandle, is_alive: bool = True) -> None:
-        """Mark an actor free, unless it is dead, and submit the next waiting call."""
-        if is_alive:  # a dead one would be given every call that follows
+        """Mark an actor free, unless dead, and submit the next waiting call."""
+        if is_alive:  # a dead one would get every call that follows
             self._idle_actors.append(actor)
         if self._pending_submits and self._idle_actors:
             self.submit(*self._pending_submits.pop(0))

@@ -1,6 +1,6 @@
 """Decorators that declare how stable a name is, for libraries that mark their own API with Ray's.
 
-They add a paragraph to the docstring and set the kind on the object; only a deprecation can warn.
+They add a paragraph to the docstring and set the kind on the object.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class RayDeprecationWarning(DeprecationWarning):
 
 
 if not sys.warnoptions:
-    # Shown once per module, whereas Python shows a plain `DeprecationWarning` in ``__main__`` only.
+    # Shown once per module; Python shows a plain `DeprecationWarning` in ``__main__`` only.
     warnings.filterwarnings("module", category=RayDeprecationWarning)
 
 
@@ -49,7 +49,7 @@ def PublicAPI(*args: Any, stability: str = "stable", api_group: str = "Others") 
 
 
 def DeveloperAPI(*args: Any) -> Any:  # noqa: N802  (Ray's name)
-    """Mark a class or function for authors of libraries; it may change with a minor release."""
+    """Mark a class or function for authors of libraries; it may change in a minor release."""
 
     def mark(marked: Any) -> Any:
         _say(marked, "**DeveloperAPI:** This API may change across minor releases.")
@@ -59,7 +59,7 @@ def DeveloperAPI(*args: Any) -> Any:  # noqa: N802  (Ray's name)
 
 
 def Deprecated(*args: Any, message: str | None = None, warning: bool = False) -> Any:  # noqa: N802  (Ray's name)
-    """Mark a class or function that will be removed. `message` names the replacement; with `warning` each use warns."""
+    """Mark a class or function that will be removed; `message` names the replacement, and with `warning` each use warns."""
 
     def mark(marked: Any) -> Any:
         text = _DEPRECATED if message is None else f"{_DEPRECATED}\n{message}"
@@ -70,7 +70,7 @@ def Deprecated(*args: Any, message: str | None = None, warning: bool = False) ->
 
 
 def _warning_of(marked: Any, text: str) -> Any:
-    """The class or function, wrapped to warn when it is used."""
+    """The object, wrapped to warn when used."""
     called: Callable[..., Any] = marked.__init__ if inspect.isclass(marked) else marked
 
     @functools.wraps(called)

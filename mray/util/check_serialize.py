@@ -11,7 +11,7 @@ __all__ = ["inspect_serializability"]
 
 
 def inspect_serializability(base_obj: Any, name: str | None = None, depth: int = 3, print_file: Any = None) -> tuple[bool, set[FailTuple]]:
-    """Find the parts of a value that cannot be pickled, print a report, and return (whether the value can be pickled, the parts).
+    """Print a report of the parts of a value that cannot be pickled; returns (whether the value can be pickled, the parts).
 
     The parts are `FailTuple`s: ``obj``, ``name``, ``parent``, ``path``, ``reason``. The report goes to `print_file`, by default stdout.
     """

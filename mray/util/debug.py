@@ -6,7 +6,7 @@ from mray._common.clock import monotonic
 
 __all__ = ["disable_log_once_globally", "enable_periodic_logging", "log_once", "reset_log_once"]
 
-#: With `enable_periodic_logging`, seconds after the last new key until every key counts as new again.
+#: Seconds after the last new key until every key counts as new again.
 _PERIOD = 60.0
 
 _logged: set[str] = set()
@@ -37,7 +37,7 @@ def disable_log_once_globally() -> None:
 
 
 def enable_periodic_logging() -> None:
-    """Make `log_once` forget its keys when no new one has arrived for a minute."""
+    """Make `log_once` forget its keys a minute after the last new one."""
     global _periodic
     _periodic = True
 

@@ -1,7 +1,7 @@
 """`Executor`: a `concurrent.futures.Executor` whose workers are actors.
 
-For users, wherever code takes an executor: `asyncio`'s ``run_in_executor``, libraries with a ``max_workers``. Compared with
-ProcessPoolExecutor, round trips are faster, functions need no importable name, and large arrays go through shared memory.
+Compared with ProcessPoolExecutor, round trips are faster, functions need no importable name, and large arrays go through shared
+memory.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ class Executor(concurrent.futures.Executor):
     `initializer(*initargs)` is called in each; `max_tasks_per_child`: an actor is replaced after this many calls. `actor_options` are
     those of `mray.remote`, for instance ``{"num_gpus": 1}``; without them actors request no CPU. Starts a session if none runs.
 
-    When an actor dies, or an initializer raises, the executor is broken as a ProcessPoolExecutor is: submitted calls fail with
-    BrokenProcessPool, whose cause describes the death, and so does every later `submit`. When the executor is no longer referenced, its
-    actors end after the last call. Thread-safe.
+    When an actor dies, or an initializer raises, submitted calls and every later `submit` fail with BrokenProcessPool, whose cause
+    describes the death. When the executor is no longer referenced, its actors end after the last call. Thread-safe.
     """
 
     def __init__(
@@ -95,10 +94,9 @@ class Executor(concurrent.futures.Executor):
     ) -> Iterator[Any]:
         """Return an iterator of ``fn(*items)`` for items of each iterable, in their order; all calls are submitted immediately.
 
-        They are sent `chunksize` at a time. With `buffersize` (of Python 3.14, here of any version) at most this many chunks are ahead
-        of those whose values are taken, and the iterables are read no further. An exception of a call is raised when its turn comes;
-        TimeoutError when a value has not arrived `timeout` seconds after this call. Calls that have not begun are cancelled when the
-        iterator ends early.
+        They are sent `chunksize` at a time. With `buffersize` at most this many chunks are ahead of those whose values are taken. An
+        exception of a call is raised when its turn comes; TimeoutError when a value has not arrived `timeout` seconds after this
+        call. Calls that have not begun are cancelled when the iterator ends early.
         """
         if chunksize < 1:
             raise ValueError("chunksize must be >= 1.")
@@ -112,7 +110,7 @@ class Executor(concurrent.futures.Executor):
         items = zip(*iterables, strict=False) if len(iterables) != 1 else ((item,) for item in iterables[0])
 
         def begin(most: int | None) -> list[Future[Any]]:
-            """Submit the given number of chunks; None: all."""
+            """`chunks` None: all."""
             jobs: list[_Chunk] = []
             while len(jobs) != most and (chunk := list(itertools.islice(items, chunksize))):
                 future: Future[Any] = ReadingFuture(self._worker_pool.backend)
@@ -145,7 +143,7 @@ def _results(futures: deque[Future[Any]], begin: Callable[[int], list[Future[Any
                 futures += begin(1)
             values = futures.popleft().result(None if end is None else max(0.0, end - now()))
             values.reverse()
-            # Keeps no reference to a value that was handed out.
+            # Keeps no reference to a value handed out.
             while values:
                 yield values.pop()
     finally:
@@ -183,7 +181,7 @@ class _Chunk(_Call):
 
 
 def _broken(error: BaseException) -> BrokenProcessPool:
-    """A new error for each future: a shared one would collect the tracebacks of all."""
+    """A new error for each future: a shared one would collect all tracebacks."""
     broken = BrokenProcessPool(f"A worker of the executor ended while calls were under way or pending: {error}")
     broken.__cause__ = error
     return broken

@@ -1,6 +1,6 @@
 """Run a program in many of its possible orders, and repeat one of them: `explore`.
 
-For tests of programs whose tasks and actors race. In the driver's process (``init(local_mode=True)``, see `mray._backends.local`).
+In the driver's process (``init(local_mode=True)``).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ T = TypeVar("T")
 def explore(program: Callable[[], T], seeds: Iterable[int] = range(100), *, real_time: bool = False, **options: Any) -> dict[int, T]:
     """Call `program` once for each seed, each time in a new session of one process; returns its results, by seed.
 
-    A seed fixes the order in which tasks and actors run, so that ``explore(program, [seed])`` repeats a run. An error of the program
-    ends the exploration; the error's notes (from Python 3.11 on) and the log name the seed. `options` are those of `init`. Unless
-    `real_time`, sleeping takes no time. RaySystemError when this process has a session already.
+    ``explore(program, [seed])`` repeats a run. An error of the program ends the exploration; its notes (from Python 3.11 on) and the
+    log name the seed. `options` are those of `init`. Unless `real_time`, sleeping takes no time. RaySystemError when this process has
+    a session already.
     """
     if backend_in_use() is not None:
         raise RaySystemError("explore() starts sessions of its own; call shutdown() first")
@@ -45,7 +45,7 @@ def explore(program: Callable[[], T], seeds: Iterable[int] = range(100), *, real
 
 
 def decisions() -> list[tuple[str, int]]:
-    """For each decision of this process's session, the chosen thread and the number of threads that could run (the last 100,000).
+    """For each of the session's last 100,000 decisions, the chosen thread and the number of threads that could run.
 
     RaySystemError without such a session.
     """

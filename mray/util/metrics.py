@@ -1,8 +1,7 @@
 """User metrics beside the session's: `Counter`, `Gauge`, `Histogram`.
 
-For users, in drivers, tasks and actors. Each process counts for itself; ``mray metrics`` collects the counts of all processes and prints
-``ray_<name>``, as Ray exports it, with the tags, ``WorkerId`` and ``pid`` as labels. The counts of a process end with it. On a Ray
-cluster Ray exports them.
+``mray metrics`` collects the counts of all living processes and prints ``ray_<name>``, as Ray exports it, with the tags, ``WorkerId``
+and ``pid`` as labels. On a Ray cluster Ray exports them.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Tags = dict[str, str]
 
 
 class Metric:
-    """The base of all three. Thread-safe. Pickles as a metric of the same name."""
+    """Thread-safe. Pickles as a metric of the same name."""
 
     _kind = ""
 
@@ -35,7 +34,7 @@ class Metric:
         for key in tag_keys or ():
             if not isinstance(key, str):
                 raise TypeError(f"Tag keys must be str, got {type(key)}.")
-        #: Nothing is recorded under a name that Prometheus would refuse.
+        #: A name that Prometheus would refuse: nothing is recorded.
         self._discarded = _NAME.fullmatch(name) is None
         if self._discarded:
             warnings.warn(
@@ -55,7 +54,6 @@ class Metric:
         self._counterpart: Any = None
 
     def _told_ray(self, method: str, value: float, tags: Tags | None) -> bool:
-        """Record in Ray's metric instead, on a Ray cluster."""
         module = counterpart_of("util.metrics")
         if module is None:
             return False
@@ -69,7 +67,7 @@ class Metric:
         return ()
 
     def set_default_tags(self, default_tags: Tags) -> Any:
-        """Set the values of tags that a record omits; returns the metric. ValueError for a key that is not among its tags."""
+        """Values of tags that a record omits; returns the metric. ValueError for an unknown key."""
         for key, value in default_tags.items():
             if key not in self._tag_keys:
                 raise ValueError(f"Unrecognized tag key {key}.")
@@ -115,7 +113,7 @@ class Counter(Metric):
 
 
 class Gauge(Metric):
-    """A number that goes up and down: the last value counts."""
+    """A number of which the last value counts."""
 
     _kind = "gauge"
 
@@ -129,7 +127,7 @@ class Gauge(Metric):
 
 
 class Histogram(Metric):
-    """Counts how many values fell into each bucket; `boundaries` are the upper bounds, above 0 and ascending."""
+    """Counts values by bucket; `boundaries` are the upper bounds, above 0 and ascending."""
 
     _kind = "histogram"
 
@@ -157,7 +155,6 @@ class Histogram(Metric):
 
     @property
     def info(self) -> dict[str, Any]:
-        """As of every metric, with ``boundaries``."""
         return {**super().info, "boundaries": self.boundaries}
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -8,8 +8,8 @@
     actor = Trainer.options(num_gpus=1, scheduling_strategy=strategy).remote()
     remove_placement_group(group)
 
-On one machine PACK, SPREAD and STRICT_PACK mean the same. STRICT_SPREAD of several bundles stays pending forever, as does a group that
-needs more than the machine has: `wait` then returns False and `ready()` raises, both immediately.
+PACK, SPREAD and STRICT_PACK mean the same. STRICT_SPREAD of several bundles stays pending forever, as does a group that needs more
+than the machine has: `wait` returns False and `ready()` raises, both immediately.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def validate_placement_group(
     bundle_label_selector: list[dict[str, str]] | None = None,
     topology_strategy: dict[str, str] | None = None,
 ) -> bool:
-    """Return True; ValueError for arguments that `placement_group` would refuse."""
+    """Return True; ValueError for invalid arguments of `placement_group`."""
     check_group(bundles, strategy, lifetime, bundle_label_selector, topology_strategy, _soft_target_node_id)
     return True
 
@@ -58,7 +58,7 @@ def placement_group(
     bundle_label_selector: list[dict[str, str]] | None = None,
     topology_strategy: dict[str, str] | None = None,
 ) -> PlacementGroup:
-    """Reserve resources: the group is created in a round trip to the node, its bundles are reserved as soon as all of them fit.
+    """Reserve resources as soon as all bundles fit; the call does not wait for that.
 
     `bundles`: resource name to quantity, at least one. `strategy`: PACK (default), SPREAD, STRICT_PACK or STRICT_SPREAD. `name` is
     unique in the namespace. The group ends with the actor that created it, or else with the driver, unless ``lifetime="detached"``.
@@ -79,7 +79,7 @@ def placement_group(
 def remove_placement_group(placement_group: PlacementGroup) -> None:
     """End a reservation: waiting work of the group fails with TaskPlacementGroupRemoved or ActorUnschedulableError, running work is killed.
 
-    Each bundle is free again once its processes are dead. Idempotent.
+    A bundle is free once its processes are dead. Idempotent.
     """
     assert placement_group is not None
     current_backend().remove_placement_group(placement_group.id.binary())
@@ -91,7 +91,7 @@ def _check_name(name: object) -> None:
 
 
 def get_placement_group(placement_group_name: str) -> PlacementGroup:
-    """Return the group with this name in the session's namespace; ValueError for an unknown name."""
+    """The group with this name in the session's namespace; ValueError for an unknown name."""
     _check_name(placement_group_name)
     if not placement_group_name:
         raise ValueError("Please supply a non-empty value to get_placement_group")
@@ -103,7 +103,7 @@ def get_placement_group(placement_group_name: str) -> PlacementGroup:
 
 
 def placement_group_table(placement_group: PlacementGroup | None = None) -> dict[str, Any]:
-    """State and bundles of a group ({} for an unknown one), or of all groups by their ids in hex digits."""
+    """State and bundles of a group ({} for an unknown one), or of all groups by hex id."""
     backend = current_backend()
     node_id = str(backend.info()["node_id"])
     table = {row["placement_group_id"].hex(): _described(row, node_id) for row in backend.query("placement_groups")}
@@ -111,7 +111,7 @@ def placement_group_table(placement_group: PlacementGroup | None = None) -> dict
 
 
 def get_current_placement_group() -> PlacementGroup | None:
-    """The group in which the calling task or actor runs; ``None`` outside of groups and in the driver."""
+    """The group in which the caller runs; ``None`` outside of groups and in the driver."""
     return current_group()
 
 
@@ -131,7 +131,6 @@ def _described(row: dict[str, Any], node_id: str) -> dict[str, Any]:
 
 
 def scheduling_state(row: dict[str, Any]) -> str:
-    """The scheduling state of a group, in Ray's words."""
     if row["impossible"] and row["state"] == "PENDING":
         return "INFEASIBLE"
     return {"PENDING": "QUEUED", "CREATED": "FINISHED", "REMOVED": "REMOVED"}[row["state"]]

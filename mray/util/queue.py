@@ -1,7 +1,7 @@
 """`Queue`: a first-in, first-out queue that any process of the session may put into and get from.
 
-For users. The queue is an async actor: a waiting call is a coroutine there, and blocks no thread of the actor. A handle pickles; calls
-raise ActorDiedError as soon as the actor has died.
+The queue is an async actor: a waiting call blocks no thread there. Handles pickle; calls raise ActorDiedError as soon as the actor
+has died.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["Empty", "Full", "Queue"]
 
 T = TypeVar("T")
 
-#: Calls that may wait in a queue's actor. With an actor's default of 1000, that many getters would block every putter.
+#: Calls that may wait in a queue's actor: with the default, 1000 getters would block every putter.
 _MOST_WAITING = 1_000_000
 
 
@@ -33,7 +33,7 @@ class Full(queue.Full):
 
 
 class Queue:
-    """Holds at most `maxsize` items, 0 for any number. `actor_options` are options of `mray.remote` for the actor that holds them.
+    """Holds at most `maxsize` items, 0 for any number. `actor_options` are those of `mray.remote`.
 
     Methods that block take a `timeout` in seconds (None waits forever); ValueError for a negative one. Thread-safe.
     """
@@ -65,7 +65,7 @@ class Queue:
 
     # ------------------------------------------------------------------------------------ putting
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
-        """Add an item; waits for room if `block`. Raises Full when there is none (in time)."""
+        """Add an item; waits for room if `block`. Full when there is none (in time)."""
         _check(block, timeout)
         try:
             if not block:
@@ -88,14 +88,14 @@ class Queue:
         self.put(item, block=False)
 
     def put_nowait_batch(self, items: Iterable[Any]) -> None:
-        """Add all items in one call; Full, and none is added, when there is no room for all of them."""
+        """Add all items in one call; Full, and none is added, without room for all."""
         if not isinstance(items, Iterable):
             raise TypeError("Argument 'items' must be an Iterable")
         get(self.actor.put_nowait_batch.remote(list(items)))
 
     # ------------------------------------------------------------------------------------ getting
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
-        """Take the first item; waits for one if `block`. Raises Empty when there is none (in time)."""
+        """Take the first item; waits for one if `block`. Empty when there is none (in time)."""
         _check(block, timeout)
         try:
             if not block:
@@ -118,7 +118,7 @@ class Queue:
         return self.get(block=False)
 
     def get_nowait_batch(self, num_items: int) -> list[Any]:
-        """Return the first `num_items` items in one call; Empty, and none is taken, when there are fewer."""
+        """The first `num_items` items in one call; Empty, and none is taken, when there are fewer."""
         if not isinstance(num_items, int):
             raise TypeError("Argument 'num_items' must be an int")
         if num_items < 0:
@@ -145,7 +145,7 @@ def _check(block: bool, timeout: float | None) -> None:
 
 
 class _Nothing:
-    """Returned instead of an item when the queue is empty."""
+    """Returned when the queue is empty."""
 
 
 def _at_once(method: T) -> T:
@@ -179,7 +179,7 @@ class _QueueActor:
         return _Nothing if self.queue.empty() else self.queue.get_nowait()
 
     async def put(self, item: Any, timeout: float | None = None) -> None:
-        # The usual case avoids the task that `wait_for` would create.
+        # Avoids the task that `wait_for` would create.
         if not self.queue.full():
             self.queue.put_nowait(item)
             return

@@ -1,7 +1,4 @@
-"""The debugger of workers, by Ray's name: ``ray.util.pdb.set_trace()`` is ``breakpoint()``.
-
-See `mray._runtime.session.breakpoints`.
-"""
+"""The debugger of workers, by Ray's name: ``ray.util.pdb.set_trace()`` is ``breakpoint()``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Where tasks and actors run: values of the option ``scheduling_strategy``, besides ``"DEFAULT"`` and ``"SPREAD"``.
 
-One machine is one node: it satisfies a strategy, or the task fails immediately with TaskUnschedulableError (an actor with
-ActorUnschedulableError), where Ray would also wait for a node to join.
+The one node satisfies a strategy, or the task fails immediately with TaskUnschedulableError (an actor with ActorUnschedulableError).
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ __all__ = [
 
 
 class PlacementGroupSchedulingStrategy:
-    """In a placement group (``None``: in none), in one of its bundles (-1: in any), and its children there too if they are captured."""
+    """In a placement group (``None``: in none), in one of its bundles (-1: in any), and its children too if they are captured."""
 
     def __init__(
         self,
@@ -39,7 +38,7 @@ class PlacementGroupSchedulingStrategy:
 
 
 class NodeAffinitySchedulingStrategy:
-    """On the node with this id (hex digits, as listed by `mray.nodes`); anywhere if no such node exists and `soft` is true."""
+    """On the node with this id (`mray.nodes`); anywhere if no such node exists and `soft` is true."""
 
     def __init__(self, node_id: str | NodeID, soft: bool, _spill_on_unavailable: bool = False, _fail_on_unavailable: bool = False) -> None:
         self.node_id = node_id if isinstance(node_id, str) else node_id.hex()
@@ -108,7 +107,7 @@ class _LabelMatchExpression:
 
 
 class NodeLabelSchedulingStrategy:
-    """On a node whose labels meet all of `hard`; `soft` is a preference, which one node cannot follow."""
+    """On a node whose labels meet all of `hard`; `soft` has no effect."""
 
     def __init__(self, hard: dict[str, _Operator] | None, *, soft: dict[str, _Operator] | None = None) -> None:
         self.hard = _expressions(hard, "hard")
@@ -134,7 +133,7 @@ def _expressions(given: Any, parameter: str) -> list[_LabelMatchExpression]:
     return [_LabelMatchExpression(key, value) for key, value in given.items()]
 
 
-#: For annotations: labels and the condition on each.
+#: Label -> condition.
 LabelMatchExpressionsT = dict[str, In | NotIn | Exists | DoesNotExist]
 SchedulingStrategyT = (
     None | str | PlacementGroupSchedulingStrategy | NodeAffinitySchedulingStrategy | NodeLabelSchedulingStrategy  # "DEFAULT", "SPREAD"

@@ -12,8 +12,8 @@ __all__ = ["deregister_serializer", "register_serializer"]
 
 
 def register_serializer(cls: type, *, serializer: Callable[[Any], Any], deserializer: Callable[[Any], Any]) -> None:
-    """Make this process pickle instances of `cls` as ``deserializer(serializer(instance))``. Workers that send such instances
-    need it too: call it in the task or the actor's constructor.
+    """Make this process pickle instances of `cls` as ``deserializer(serializer(instance))``. Call it in every process that sends such
+    instances.
     """
     counterpart = counterpart_of("util.serialization")
     if counterpart is not None:

@@ -11,8 +11,7 @@ graphs, channels and `send` of collective groups share their memory with the rea
 =============================  ===========================================================================================
 case                           what happens
 =============================  ===========================================================================================
-written to after it was sent   pages of 4 KiB become this process's own as they are written to, which costs some
-                               microseconds each; a new array is faster than an old one that is filled anew
+written to after it was sent   pages of 4 KiB become this process's own, at some microseconds each; use a new array
 sent again, not written to     no copy
 sent again, written to         a copy of the arrays (or parts) that were written to, one page away or less
 several in one value           through edges and channels without a copy; in an object, or the arguments of a call, those
@@ -20,17 +19,15 @@ several in one value           through edges and channels without a copy; in an 
 below 100 KiB                  travels inside messages, like any small value
 not contiguous                 a copy, as of any array
 dropped unsent                 its memory serves the next array, which then has no page faults
-dropped after it was sent      the same, once the objects that show it are released as well
-no room in the object store    the array is allocated in ordinary memory, and copied (to disk, if need be) when it is sent
-fork                           parent and child have copies of their own; what the parent writes afterwards is copied when sent
+dropped after it was sent      the same, once objects that show it are released
+no room in the object store    ordinary memory, copied (to disk, if need be) when it is sent
+fork                           each has a copy; what the parent writes afterwards is copied when sent
 this process ends              objects that other processes own keep it (results); its own objects are lost (`put`)
 after `shutdown`               an array like any other
 other engines                  ordinary memory; ``local_mode``, real Ray and connections through a proxy copy
 =============================  ===========================================================================================
 
-The memory of an array counts towards ``object_store_memory`` of its creator, sent or not. `statistics` counts copies. Any thread.
-
-How it works: `mray._ipc.zero_copy`.
+An array counts towards ``object_store_memory`` of its creator, sent or not. Any thread.
 """
 
 from __future__ import annotations
@@ -47,22 +44,21 @@ __all__ = ["Statistics", "array", "empty", "empty_like", "full", "statistics", "
 class Statistics(NamedTuple):
     """Counts of this process since its start."""
 
-    #: Arrays allocated in shared memory.
     made: int
-    #: Arrays for which shared memory had no room.
+    #: Shared memory had no room.
     elsewhere: int
-    #: Arrays and parts that were sent without a copy, and those that had to be copied.
+    #: Arrays and parts sent without a copy; copied.
     sent: int
     copied: int
 
 
 def statistics() -> Statistics:
-    """How many arrays this process has allocated and sent, and how often a copy was needed."""
+    """How many arrays this process has allocated and sent, and how many it copied."""
     return Statistics(*current_backend().memory_counts())
 
 
 def empty(shape: int | tuple[int, ...], dtype: Any = float, order: Literal["C", "F"] = "C") -> Any:
-    """A new array with uninitialized elements; a tensor if `dtype` is one of torch's.
+    """An uninitialized array; a tensor if `dtype` is one of torch's.
 
     `order` as in numpy ("C" or "F"); arrays only.
     """
@@ -88,7 +84,7 @@ def _tensor(torch: Any, shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 def full(shape: int | tuple[int, ...], fill_value: Any, dtype: Any = None, order: Literal["C", "F"] = "C") -> Any:
-    """A new array with the same value everywhere; its dtype is that of the value by default."""
+    """A new array of one value, by default with its dtype."""
     if dtype is None:
         import numpy  # noqa: PLC0415
 
@@ -106,13 +102,13 @@ def zeros(shape: int | tuple[int, ...], dtype: Any = float, order: Literal["C", 
 
 
 def empty_like(prototype: Any, dtype: Any = None, shape: int | tuple[int, ...] | None = None) -> Any:
-    """A new array, or tensor, with the shape and dtype of another one by default."""
+    """A new array, or tensor, by default with the shape and dtype of another one."""
     order: Literal["C", "F"] = "F" if getattr(getattr(prototype, "flags", None), "fnc", False) else "C"
     return empty(tuple(prototype.shape) if shape is None else shape, prototype.dtype if dtype is None else dtype, order)
 
 
 def array(source: Any, dtype: Any = None) -> Any:
-    """A copy of an array, a tensor, or a value that numpy can convert to an array."""
+    """A copy of an array, a tensor, or a value that numpy can convert."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(source, torch.Tensor):
         import numpy  # noqa: PLC0415

@@ -1,6 +1,6 @@
 """A graph that Ray has compiled, in the process that compiled it.
 
-What Ray does not support raises NotImplementedError. For one thread at a time, or with ``enable_asyncio=True`` for the event loop in
+Features that Ray lacks raise NotImplementedError. For one thread at a time, or with ``enable_asyncio=True`` for the event loop in
 which it was compiled. Errors are mray's.
 """
 

@@ -1,7 +1,7 @@
 """A session of mray inside a worker of Ray: "Ray between machines, mray within".
 
-In a worker of Ray, from ``mray.init(address="local")`` to ``mray.shutdown()``. What the worker creates belongs to the session within
-and ends with the worker. Refs and actors of the cluster remain usable.
+In a worker of Ray, from ``mray.init(address="local")`` to ``mray.shutdown()``. Everything that the worker creates belongs to the
+session within and ends with the worker. Refs and actors of the cluster remain usable.
 
 ::
 

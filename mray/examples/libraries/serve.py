@@ -21,13 +21,12 @@ class Doubler:
 
     @serve.batch(max_batch_size=8, batch_wait_timeout_s=0.05)
     async def double(self, numbers: list[int]) -> list[tuple[int, int]]:
-        """Return twice each number, and the size of the batch."""
         return [(2 * number, len(numbers)) for number in numbers]
 
 
 @serve.deployment
 class Front:
-    """Answers requests by means of the doubler."""
+    """Uses the doubler."""
 
     def __init__(self, doubler: Any) -> None:
         self.doubler = doubler

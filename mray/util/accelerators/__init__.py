@@ -1,4 +1,4 @@
-"""Names of accelerators, for ``accelerator_type``. For users; the names are Ray's, whatever this machine has."""
+"""Names of accelerators, for ``accelerator_type``: Ray's, whatever this machine has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The backends of collective groups that this process knows, by name."""
+"""The backends of collective groups, by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _classes: dict[str, type[BaseGroup]] = {"GLOO": SharedMemoryGroup, "NCCL": NCCLG
 def register_collective_backend(name: str, group_cls: type[BaseGroup]) -> None:
     """Register a backend in this process, under a name in any case; every process of a group must do so.
 
-    Raises TypeError when the class is not a `BaseGroup`, ValueError when the name is taken.
+    TypeError when the class is not a `BaseGroup`, ValueError when the name is taken.
     """
     name = name.upper()
     if not issubclass(group_cls, BaseGroup):
@@ -32,7 +32,7 @@ def _canonical(name: str) -> str:
 
 
 def is_registered(name: str) -> bool:
-    """Whether a backend has that name, usable or not."""
+    """Whether a backend has that name."""
     return _canonical(name) in _classes
 
 
@@ -43,12 +43,12 @@ def check_backend(name: str) -> bool:
 
 
 def why_unavailable(name: str) -> str:
-    """The advice to print where `check_backend` fails."""
+    """The advice where `check_backend` fails."""
     return _classes[_canonical(name)].why_unavailable()
 
 
 def backend_class(name: str) -> type[BaseGroup]:
-    """Return the class of a backend. Raises ValueError for an unknown name, RuntimeError when the backend cannot be used here."""
+    """The class of a backend. ValueError for an unknown name, RuntimeError when the backend cannot be used here."""
     canonical = _canonical(name)
     found = _classes.get(canonical)
     if found is None:

@@ -1,22 +1,22 @@
 """Collectives between actors and tasks: what ``ray.util.collective`` has.
 
-Every member of a group calls the same collectives in the same order, each with its own tensor. A process may be in several groups.
+Every member of a group calls the same collectives in the same order, each with its own tensor.
 
     init_collective_group(world_size, rank, "gloo", "workers")     in every member: waits until all have joined
     allreduce(tensor, "workers")                                   in every member: blocks, works in place
     destroy_collective_group("workers")                            in every member
 
-Or the driver declares the actors of a group beforehand (`create_collective_group`), and they join at their first collective.
+Or the driver declares a group (`create_collective_group`), and its actors join at their first collective.
 
-An array that came as an argument or from `get` may be used: it gets the result, and the object stays unchanged for every other reader,
-also in this process. ValueError ("copy it first") if this process (in a session in one process: another actor, too) holds the same
-object a second time, whose array would change with it, and for an array that is read-only for another reason or came through a graph. A
-small array (up to about 100 KiB) is also refused while it might be read again: in a constructor that got it as an argument, or in
-another thread or task of the event loop than the one that runs the call it came with.
+An array that came as an argument or from `get` may be used: it gets the result, and the object stays unchanged for every other
+reader. ValueError ("copy it first") if this process (in a session in one process: another actor, too) holds the same object a second
+time, and for an array that is read-only for another reason or came through a graph. A small array (up to about 100 KiB) is also
+refused while it might be read again: in a constructor that got it as an argument, or in another thread or task than the one that runs
+the call it came with.
 
 A call that waits for others fails with RayChannelError when one of them dies, destroys the group, or is refused the matching call (a
 wrong shape, a read-only array) and does not repeat it within two seconds. Only joining has a time limit. A collective that others had
-entered is then the last one of its group; a collective that was refused to all members does not count.
+entered is then the last one of its group.
 """
 
 from __future__ import annotations
@@ -76,15 +76,15 @@ __all__ = [
     "send_multigpu",
 ]
 
-#: Default milliseconds to wait for the other members to join, as in torch.distributed.
+#: Milliseconds, as in torch.distributed.
 JOIN_TIMEOUT = 30 * 60 * 1000
 
-#: The groups of this process, by name; None while it is joining.
+#: This process's, by name; None while joining.
 _own_groups: ProcessLocal[dict[str, BaseGroup | None]] = ProcessLocal(dict)
 _lock = threading.Lock()
 
 
-#: On Ray, where members may be on several machines, its own groups do the work.
+#: On Ray, its own groups do the work.
 _asked_of_ray = asked_of_ray("util.collective")
 
 
@@ -130,10 +130,10 @@ def init_collective_group(
 ) -> None:
     """Join a group as `rank` of `world_size`, in an actor or a task; waits until all ranks have joined.
 
-    `backend` is ``"nccl"`` (tensors on GPUs), ``"gloo"`` (also ``"torch_gloo"``), or a registered name. `gloo_timeout`: milliseconds to
-    wait for the others, by default half an hour; TimeoutError then names the missing ranks. `actors`: the handles of all members by
-    rank; with them, joining also fails when a member dies before it joins. RuntimeError outside of actors and tasks, and when the
-    process is already in a group of that name.
+    `backend` is ``"nccl"`` (tensors on GPUs), ``"gloo"`` (also ``"torch_gloo"``), or a registered name. `gloo_timeout`: milliseconds
+    to wait for the others, by default half an hour; TimeoutError names the missing ranks. `actors`: all members' handles by rank;
+    with them, joining also fails when a member dies. RuntimeError outside of actors and tasks, and when the process is already in a
+    group of that name.
     """
     counterpart = counterpart_of("util.collective")
     if counterpart is not None:
@@ -169,13 +169,11 @@ def _join(world_size: int, rank: int, backend: str, group_name: str, timeout: fl
 
 
 class _Declared:
-    """The actor that holds the declaration of a group."""
-
     def __init__(self, *info: Any) -> None:
         self._info = info
 
     def info(self) -> tuple[Any, ...]:
-        """Ids of the actors by rank, world size, backend and joining timeout. No handles: a declaration keeps no actor alive."""
+        """Ids of the actors by rank, world size, backend, joining timeout. No handles: a declaration keeps no actor alive."""
         return self._info
 
 
@@ -192,9 +190,9 @@ def create_collective_group(
     group_name: str = "default",
     gloo_timeout: int | None = None,
 ) -> None:
-    """Declare a group of actors, with `ranks` in the order of `actors`; they join at their first collective. For the driver.
+    """Declare a group, with `ranks` in the order of `actors`; they join at their first collective. For the driver.
 
-    Raises RuntimeError when the ranks do not fit, or when a group of that name is already declared.
+    RuntimeError when the ranks do not fit, or when a group of that name is already declared.
     """
     try:
         get_actor(_declared_name(group_name))
@@ -223,9 +221,9 @@ def create_collective_group(
 
 @_asked_of_ray
 def destroy_collective_group(group_name: str = "default") -> None:
-    """Leave a group; members that wait for this one get RayChannelError. The name can then be used again.
+    """Leave a group; members that wait for this one get RayChannelError. The name is free again.
 
-    Only warns when this process is in no group of that name. RuntimeError outside of actors and tasks.
+    Only warns when this process is in no such group. RuntimeError outside of actors and tasks.
     """
     _check_inside_actor()
     with _lock:
@@ -238,12 +236,12 @@ def destroy_collective_group(group_name: str = "default") -> None:
     try:
         kill(get_actor(_declared_name(group_name)))
     except ValueError:
-        pass  # it was not declared, or another member was faster
+        pass  # not declared, or another member was faster
 
 
 @_asked_of_ray
 def get_rank(group_name: str = "default") -> int:
-    """The rank of this process; -1 when it is in no group of that name."""
+    """This process's rank; -1 when it is in no such group."""
     _check_inside_actor()
     group = _own_group(group_name)
     return -1 if group is None else group.rank
@@ -251,7 +249,7 @@ def get_rank(group_name: str = "default") -> int:
 
 @_asked_of_ray
 def get_collective_group_size(group_name: str = "default") -> int:
-    """The number of members; -1 when this process is in no group of that name."""
+    """The number of members; -1 when this process is in no such group."""
     _check_inside_actor()
     group = _own_group(group_name)
     return -1 if group is None else group.world_size
@@ -259,7 +257,7 @@ def get_collective_group_size(group_name: str = "default") -> int:
 
 @_asked_of_ray
 def get_group_handle(group_name: str = "default") -> BaseGroup:
-    """Return this process's membership of a group; an actor of a declared group joins first. RuntimeError otherwise."""
+    """This process's membership of a group; an actor of a declared group joins first. RuntimeError otherwise."""
     group = _own_group(group_name)
     if group is not None:
         return group
@@ -312,7 +310,7 @@ def broadcast(tensor: Any, src_rank: int = 0, group_name: str = "default") -> No
 
 @_asked_of_ray
 def allgather(tensor_list: list[Any], tensor: Any, group_name: str = "default") -> None:
-    """Copy the members' tensors into `tensor_list`, which has a tensor for each rank. RuntimeError when it has another length."""
+    """Copy the members' tensors into `tensor_list`, one per rank. RuntimeError when it has another length."""
     group = get_group_handle(group_name)
     with group.refusing():
         _check_tensor(tensor)
@@ -339,7 +337,7 @@ def reducescatter(tensor: Any, tensor_list: list[Any], group_name: str = "defaul
 
 @_asked_of_ray
 def send(tensor: Any, dst_rank: int, group_name: str = "default") -> None:
-    """Send a tensor to a member; may return before it is received. RuntimeError when the member is this process itself."""
+    """Send a tensor to a member; may return before it is received. RuntimeError when the member is this process."""
     group = get_group_handle(group_name)
     _check_rank(group, dst_rank)
     if dst_rank == group.rank:
@@ -353,7 +351,7 @@ def send(tensor: Any, dst_rank: int, group_name: str = "default") -> None:
 def recv(tensor: Any, src_rank: int, group_name: str = "default") -> None:
     """Receive the next tensor of a member into `tensor`; ValueError when it has another size or dtype.
 
-    RuntimeError when the member is this process itself.
+    RuntimeError when the member is this process.
     """
     group = get_group_handle(group_name)
     _check_rank(group, src_rank)
@@ -376,7 +374,6 @@ reduce_multigpu = reducescatter_multigpu = send_multigpu = _refuse_several_gpus
 
 # ------------------------------------------------------------------------------------------------ checks
 def _check_inside_actor() -> dict[str, Any]:
-    """Return the runtime context; RuntimeError outside of actors and tasks."""
     backend = backend_if_started()
     here = {"mode": "driver"} if backend is None else backend.context()
     if here["mode"] != "worker":
@@ -390,7 +387,7 @@ def _check_tensor(tensor: Any) -> None:
 
 
 def _is_of_device(tensor: Any) -> bool:
-    """Whether it is a GPU library's tensor other than torch's."""
+    """A tensor of a GPU library other than torch."""
     cupy = sys.modules.get("cupy")
     if cupy is not None and isinstance(tensor, cupy.ndarray):
         return True

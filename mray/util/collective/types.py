@@ -38,7 +38,7 @@ class Backend:
     """Names of backends. ``Backend(name)`` returns the canonical name; ValueError for an unknown one."""
 
     NCCL = "NCCL"
-    #: Shared memory, for torch tensors on the CPU and numpy arrays.
+    #: Shared memory.
     GLOO = "GLOO"
     UNRECOGNIZED = "unrecognized"
 

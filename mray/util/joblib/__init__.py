@@ -1,6 +1,5 @@
-"""joblib on actors: ``register_mray()``, then ``with joblib.parallel_config("mray"):`` around code that uses joblib, such as scikit-learn.
-
-For users; needs the package joblib. See `mray.util.joblib._backend`.
+"""joblib on actors: ``register_mray()``, then ``with joblib.parallel_config("mray"):`` around code that uses joblib, such as
+scikit-learn.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ def register_mray() -> None:
 
 
 def register_ray() -> None:
-    """Register the same backend as ``"ray"``, the name in programs written for Ray."""
+    """Register it as ``"ray"``, the name in programs written for Ray."""
     _register("ray")
 
 

@@ -1,14 +1,13 @@
 """The backend that joblib calls.
 
-Batches of calls go to a worker pool (see `mray.util._worker_pool`) that is retained for the next ``Parallel`` with the same number of
-jobs and options, as loky retains its workers::
+Batches of calls go to a worker pool that is retained for the next ``Parallel`` with the same number of jobs and options::
 
     Parallel ──submit(batch)──▶ worker pool ──▶ actor: unwrap, call the batch
        ▲                                      │
        └── callbacks, in a thread of mray ◀───┘
 
-A large array among the arguments of a call is put into shared memory once per ``Parallel``, and workers read it there, read-only.
-joblib's callbacks take joblib's locks and read the user's input, which may wait; in the reading thread they could deadlock.
+A large array among the arguments is put once per ``Parallel``, and workers read it in shared memory, read-only. joblib's callbacks
+take its locks and read the user's input; in the reading thread they could deadlock.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Callback = Callable[[Any], object]
 
 
 class _Place:
-    """Stands for a large argument in a batch that is sent: its index among them."""
+    """A large argument's index."""
 
     __slots__ = ("number",)
 
@@ -57,7 +56,7 @@ def call_batch(batch: Any, *large: Any) -> Any:
     return batch()
 
 
-#: In an actor: the large arguments of the last batch. The next batch usually has the same ones, and need not map them again.
+#: In an actor: the large arguments of the last batch; the next batch usually has the same ones.
 _held: tuple[Any, ...] = ()
 
 
@@ -108,12 +107,12 @@ class MrayBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc,
         self._remote_args = ray_remote_args
         self._worker_pool: MemberPool | None = None
         self._settled: queue.SimpleQueue[tuple[Callback, Any] | None] = queue.SimpleQueue()
-        #: id -> a large argument, and its ref; while a ``Parallel`` runs.
+        #: id -> a large argument, and its ref; during a ``Parallel``.
         self._large: dict[int, tuple[Any, ObjectRef]] = {}
 
     # ------------------------------------------------------------------------------------- what joblib calls
     def effective_n_jobs(self, n_jobs: int | None) -> int:
-        """The number of actors: negative numbers count down from the CPUs of the session."""
+        """Negative numbers count down from the session's CPUs."""
         if n_jobs == 0:
             raise ValueError("n_jobs == 0 in Parallel has no meaning")
         if n_jobs is None:
@@ -133,13 +132,13 @@ class MrayBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc,
         ray_remote_args: dict[str, Any] | None = None,
         **_options: Any,
     ) -> int:
-        """Find or create the actors for a ``Parallel``."""
+        """Find or create the actors."""
         count = self.effective_n_jobs(n_jobs)
         if count == 1:
             raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
         options = dict(ray_remote_args or self._remote_args or {})
         environment = dict(options.get("runtime_env") or {})
-        # Libraries with threads of their own would start one for each core in every actor.
+        # Libraries with threads would start one per core in every actor.
         environment["env_vars"] = {**self._prepare_worker_env(count), **environment.get("env_vars", {})}
         self._worker_pool = _worker_pool_of(count, {**options, "runtime_env": environment})
         self.parallel = parallel
@@ -147,7 +146,6 @@ class MrayBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc,
         return count
 
     def submit(self, func: Any, callback: Callback | None = None) -> _Batch:
-        """Submit a batch to the actors."""
         worker_pool = self._worker_pool
         assert worker_pool is not None
         large: list[ObjectRef] = []
@@ -184,7 +182,7 @@ class MrayBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc,
         return out.result()
 
     def terminate(self) -> None:
-        """End a ``Parallel``; the actors stay for the next one."""
+        """The actors stay for the next ``Parallel``."""
         worker_pool, self._worker_pool = self._worker_pool, None
         if worker_pool is not None and self._large and worker_pool.is_open():
             worker_pool.tell_all(worker_pool.code_of(let_go))
@@ -194,7 +192,7 @@ class MrayBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc,
         self.reset_batch_stats()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
-        """End the actors and all that they run: a batch has failed, or the user has interrupted."""
+        """End the actors: a batch has failed, or the user has interrupted."""
         worker_pool, parallel = self._worker_pool, self.parallel
         if worker_pool is not None:
             worker_pool.terminate(RuntimeError("Parallel was aborted before this batch."))
@@ -211,7 +209,7 @@ def _call_back(settled: queue.SimpleQueue[tuple[Callback, Any] | None]) -> None:
         del item, callback, job
 
 
-#: The worker pool that the last ``Parallel`` used, and the options that it was created with.
+#: Of the last ``Parallel``, with its options.
 _kept: tuple[MemberPool, tuple[int, str]] | None = None
 _lock = threading.Lock()
 

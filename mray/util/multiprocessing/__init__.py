@@ -1,4 +1,4 @@
-"""`multiprocessing.Pool` on actors. For users; see `mray.util.multiprocessing.pool`."""
+"""`multiprocessing.Pool` on actors."""
 
 from __future__ import annotations
 

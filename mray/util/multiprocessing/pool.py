@@ -1,8 +1,8 @@
 """`Pool`: the interface of `multiprocessing.Pool`, with actors instead of processes.
 
-For users, in drivers, tasks and actors. Differences: functions need no importable name and scripts no ``__main__`` guard; large arrays
-go through shared memory; a job whose process dies fails with ActorDiedError instead of never ending, and a job that calls ``sys.exit``
-with SystemExit; `imap` reads a few chunks ahead, not its whole input.
+Differences: functions need no importable name and scripts no ``__main__`` guard; large arrays go through shared memory; a job whose
+process dies fails with ActorDiedError instead of never ending, and a job that calls ``sys.exit`` with SystemExit; `imap` reads a few
+chunks ahead, not its whole input.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ __all__ = ["AsyncResult", "IMapIterator", "OrderedIMapIterator", "Pool", "Unorde
 _AHEAD = 8
 
 Callback = Callable[[Any], object]
-#: Takes whether a call has succeeded, and its value or its exception.
+#: Takes whether a call has succeeded, and its value or exception.
 Settle = Callable[[bool, Any], None]
-#: Prepares an argument of a job for sending: unchanged where the caller waits, else `MemberPool.frozen`.
+#: Prepares an argument for sending: unchanged where the caller waits, else `MemberPool.frozen`.
 Prepare = Callable[[Any], Any]
 T = TypeVar("T", bound="IMapIterator")
 
@@ -47,9 +47,9 @@ def _as_it_is(argument: Any) -> Any:
 class Pool:
     """`processes` actors that call functions: by default as many as the session has CPUs.
 
-    `initializer(*initargs)` is called in each; `maxtasksperchild`: a process is replaced after this many calls or chunks.
-    `context` is ignored. Without a session, one is started: with `processes` CPUs, or at `ray_address`. `ray_remote_args` are options
-    of the actors, which request no CPU by default. ValueError for more processes than the session has CPUs.
+    `initializer(*initargs)` is called in each; `maxtasksperchild`: a process is replaced after this many calls or chunks. `context`
+    is ignored. Without a session, one is started with `processes` CPUs, or at `ray_address`. `ray_remote_args` are options of the
+    actors, which request no CPU by default. ValueError for more processes than the session has CPUs.
     """
 
     def __init__(
@@ -101,13 +101,13 @@ class Pool:
             options=ray_remote_args,
             traceback_type=RemoteTraceback,
         )
-        #: Inputs of `imap` that are not exhausted.
+        #: Unexhausted inputs of `imap`.
         self._feeders: list[IMapIterator] = []
         self._state = RUN
 
     # ----------------------------------------------------------------------------------------- one call
     def apply(self, func: Callable[..., Any], args: Iterable[Any] = (), kwds: dict[str, Any] | None = None, *, kwargs: Any = None) -> Any:
-        """Return ``func(*args, **kwds)`` of one of the processes, or raise what it raised. (`kwargs` is Ray's name of `kwds`.)"""
+        """``func(*args, **kwds)`` in one of the processes; raises what it raised. (`kwargs` is Ray's name of `kwds`.)"""
         return self._apply(func, args, kwds or kwargs, _as_it_is).get()
 
     def apply_async(
@@ -120,9 +120,8 @@ class Pool:
         *,
         kwargs: dict[str, Any] | None = None,
     ) -> AsyncResult:
-        """As `apply`, without waiting. A thread of mray calls one of the callbacks with the value or the exception; it must return quickly.
-
-        An exception of a callback is reported by `threading.excepthook`, and changes nothing.
+        """As `apply`, without waiting. A thread of mray calls one of the callbacks with the value or exception; it must return quickly.
+        `threading.excepthook` reports its exception.
         """
         return self._apply(func, args, kwds or kwargs, self._worker_pool.frozen, callback, error_callback)
 
@@ -219,19 +218,19 @@ class Pool:
 
     # ------------------------------------------------------------------------------------------ ending
     def close(self) -> None:
-        """Take no more calls; the processes end after the calls submitted so far."""
+        """Take no more calls; the processes end after the submitted calls."""
         if self._state == RUN:
             self._state = CLOSE
             self._end_if_fed()
 
     def terminate(self) -> None:
-        """End the processes now; calls that are not over fail with ActorDiedError, whether they had begun or not."""
+        """End the processes now; unfinished calls fail with ActorDiedError."""
         self._state = TERMINATE
         self._feeders.clear()
         self._worker_pool.terminate(ActorDiedError(error_msg="The pool was terminated before the call."))
 
     def join(self) -> None:
-        """Wait for the end of the processes, after `close` or `terminate`. ValueError before."""
+        """Wait for the processes' ends, after `close` or `terminate`. ValueError before."""
         if self._state == RUN:
             raise ValueError("Pool is still running")
         for feeder in tuple(self._feeders):
@@ -271,7 +270,7 @@ class Pool:
     # --------------------------------------------------------------------------- Ray's, and the standard library's
     @property
     def _actor_pool(self) -> list[tuple[Any, int]]:
-        """The handle of each process, and the number of calls or chunks that it was given."""
+        """Each process's handle, and the number of calls or chunks that it was given."""
         return [(worker.handle, worker.taken) for worker in tuple(self._worker_pool.workers)]
 
     @property
@@ -280,7 +279,7 @@ class Pool:
 
     @property
     def _pool(self) -> list[PoolWorker]:
-        """The processes, with ``pid`` and ``is_alive()``, once they are ready."""
+        """With ``pid`` and ``is_alive()``, once ready."""
         worker_pool = self._worker_pool
         worker_pool.backend.wait_until(
             lambda: worker_pool.broken is not None or all(worker.pid is not None for worker in tuple(worker_pool.workers)), None
@@ -293,7 +292,7 @@ class Pool:
 
 # ------------------------------------------------------------------------------------------------ results
 class AsyncResult:
-    """The result of an asynchronous call. Thread-safe; may be awaited many times."""
+    """A result. Thread-safe; may be awaited many times."""
 
     def __init__(
         self,
@@ -302,7 +301,7 @@ class AsyncResult:
         error_callback: Callback | None,
         begin: Callable[[Settle], None] | None = None,
     ) -> None:
-        """`begin` is called with the function that takes the result of the call."""
+        """`begin` is called with the function that takes the result."""
         self._worker_pool = worker_pool
         if callback is not None or error_callback is not None:
             worker_pool.backend.read_along()
@@ -315,7 +314,6 @@ class AsyncResult:
             begin(self._settle)
 
     def ready(self) -> bool:
-        """Whether the call is over."""
         return self._done
 
     def successful(self) -> bool:
@@ -325,12 +323,11 @@ class AsyncResult:
         return self._success
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait until the call is over, or for `timeout` seconds."""
         if not self._done:
             self._worker_pool.backend.wait_until(lambda: self._done, timeout)
 
     def get(self, timeout: float | None = None) -> Any:
-        """Return the value; raises what the call raised, TimeoutError after `timeout` seconds, ActorDiedError when its process died."""
+        """Return the value; raises the call's exception, TimeoutError after `timeout` seconds, ActorDiedError when its process died."""
         self.wait(timeout)
         if not self._done:
             raise TimeoutError
@@ -345,14 +342,14 @@ class AsyncResult:
         try:
             if callback is not None:
                 callback(value)
-        except Exception:  # the program's mistake, reported as a thread's: the pool and the session continue
+        except Exception:  # reported as a thread's: the pool and the session continue
             threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
         finally:
             self._done = True
 
 
 class MapResult(AsyncResult):
-    """The list of a `map`, assembled from the chunks that it submits."""
+    """Assembled from the chunks that it submits."""
 
     def __init__(
         self,
@@ -371,13 +368,13 @@ class MapResult(AsyncResult):
         starts = range(0, len(items), chunksize)
         self._left = len(starts)
         if not starts:
-            # As with chunks: callbacks may come early, and must be quick.
+            # As with chunks: callbacks may come early.
             self._settle(True, self._value)
         chunks = (prepare(pack(list(items[at : at + chunksize]))) for at in starts)
         worker_pool.submit(*(_Job(partial(self._set, index), code, method, chunk) for index, chunk in enumerate(chunks)))
 
     def _set(self, index: int, success: bool, value: Any) -> None:
-        # Only one thread at a time delivers chunks.
+        # One thread at a time delivers chunks.
         if success and self._success:
             self._value[index * self._chunksize : (index + 1) * self._chunksize] = unpack(value)
         elif not success and self._success:
@@ -388,7 +385,7 @@ class MapResult(AsyncResult):
 
 
 class _Job(PoolJob):
-    """A job that passes its outcome to a function: one call, or a chunk of items."""
+    """Passes its outcome to a function: one call, or a chunk of items."""
 
     __slots__ = ("_settle",)
 
@@ -406,7 +403,7 @@ def _give_back(local: dict[str, Any], value: Any) -> None:
 
 
 class IMapIterator:
-    """Values of a function as they arrive. For one thread. `fed` is called when the input is exhausted."""
+    """For one thread. `fed` is called when the input is exhausted."""
 
     def __init__(
         self,
@@ -427,19 +424,19 @@ class IMapIterator:
         self._code = self._worker_pool.code_of(func)
         self._items: Iterator[Any] | None = iter(iterable)
         self._chunksize = chunksize
-        #: Chunks that were submitted, and chunks whose values were all taken.
+        #: Chunks submitted, and chunks whose values were all taken.
         self._submitted = 0
         self._taken = 0
-        #: Values of the chunk that is being taken.
+        #: Of the chunk being taken.
         self._values: deque[Any] = deque()
-        #: Chunk -> (success, values or exception), of finished chunks.
+        #: Finished chunk -> (success, values or exception).
         self._done: dict[int, tuple[bool, Any]] = {}
 
     def _set(self, index: int, success: bool, value: Any) -> None:
         self._done[index] = success, unpack(value) if success else value
 
     def feed(self, everything: bool = False) -> None:
-        """Submit chunks, up to the limit of chunks in flight. For the pool."""
+        """Submit chunks, up to the limit in flight. For the pool."""
         ahead = None if everything else self._ahead
         jobs: list[PoolJob] = []
         # Wait until many can be submitted together.
@@ -469,12 +466,11 @@ class IMapIterator:
         raise NotImplementedError
 
     def put_back(self, value: Any) -> None:
-        """Make `next` return this value."""
         self._values.appendleft(value)
 
     @undone(_give_back)
     def next(self, timeout: float | None = None) -> Any:
-        """Return the next value; TimeoutError after `timeout` seconds, StopIteration at the end."""
+        """TimeoutError after `timeout` seconds, StopIteration at the end."""
         deadline = None if timeout is None else now() + timeout
         while not self._values:
             if self._taken == self._submitted:

@@ -7,8 +7,8 @@
     api ──SessionView──▶ _gather ──▶ mray._observe.observer ──▶ node, driver, workers      raw rows, at this moment
      └─ records (common) ──▶ _select (filters) ──▶ what users see
 
-Processes are queried; they record nothing in advance, so observation costs the engine nothing, and ended work is soon forgotten.
-Rejected: a collector of events, as Ray has, which would cost each call more than the call itself.
+Processes record nothing in advance, so ended work is soon forgotten. Rejected: a collector of events, as Ray has, which would cost
+each call more than the call itself.
 """
 
 from __future__ import annotations

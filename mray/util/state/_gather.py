@@ -1,6 +1,6 @@
 """The records of each kind, assembled from the rows of the node, the driver and the workers.
 
-In the querying process; see `mray._observe.observer`. The classes are those of `mray.util.state.common`.
+In the querying process.
 """
 
 from __future__ import annotations
@@ -34,12 +34,11 @@ from mray.util.state.common import (
 )
 
 _Record = TypeVar("_Record", bound=StateSchema)
-#: A row in the answer of a process.
 Row = dict[str, Any]
 
 _ACTOR_STATES = {"pending": "PENDING_CREATION", "alive": "ALIVE", "restarting": "RESTARTING", "dead": "DEAD"}
 _CREATION_STATES = {"pending": "PENDING_NODE_ASSIGNMENT", "alive": "FINISHED", "restarting": "PENDING_NODE_ASSIGNMENT", "dead": "FINISHED"}
-#: Ray's words for how a worker ended, by the kind of the cause.
+#: Ray's words for how a worker ended, by kind of cause.
 _EXITS = {
     m.CAUSE_KILL: "INTENDED_USER_EXIT",
     m.CAUSE_EXIT: "INTENDED_USER_EXIT",
@@ -59,14 +58,13 @@ _DRIVER_TASK = (b"\xff" * 8 + NO_ACTOR).hex()
 
 @dataclass
 class SessionView:
-    """One snapshot of a session: the node's, and the answers of its processes when asked."""
+    """The node's snapshot, and the answers of its processes when asked."""
 
     directory: str
     timeout: float
     detail: bool = True
-    #: Why rows are missing: a text for each process that did not answer.
+    #: A text for each process that did not answer.
     missing: list[str] = field(default_factory=list)
-    #: Remarks about the rows.
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -78,7 +76,7 @@ class SessionView:
         info = self.node["info"]
         self.node_id: str = info["node_id"]
         self.ip: str = info["node_ip_address"]
-        #: Actor id -> the name of the actor, or else of its class.
+        #: Actor id -> its name, or else its class's.
         self.names = {actor["actor_id"].hex(): actor["name"] or short_name(actor["class_name"]) for actor in self.node["actors"]}
         self._asked: set[str] = set()
         self._told: dict[str, dict[str, Any]] = {}
@@ -92,7 +90,7 @@ class SessionView:
         for process, answers in ask_processes(self.directory, well, new, self.timeout).items():
             if isinstance(answers, str):
                 self._silent[process] = answers
-                if answers != "has ended":  # a process that has just ended has no rows
+                if answers != "has ended":  # it has no rows
                     self.missing.append(f"the {self.processes[process]['role']} of pid {self.pids[process]} {answers}")
                 continue
             for section, (done, rows) in answers.items():
@@ -103,14 +101,14 @@ class SessionView:
         return self._told
 
     def ask_one(self, process: str, section: str) -> Any:
-        """The answer of one process about one section; a text if it does not answer."""
+        """A text if it does not answer."""
         if process in self._silent:
             return self._silent[process]
         answers = ask_processes(self.directory, [process], [section], self.timeout)[process]
         return answers if isinstance(answers, str) else answers[section][1]
 
     def rows_of(self, told: dict[str, dict[str, Any]], process: str, section: str) -> list[Row]:
-        """The rows of a section that may be truncated."""
+        """Rows may be truncated."""
         found = told.get(process, {}).get(section) or {"total": 0, "rows": []}
         if found["total"] > len(found["rows"]):
             self.notes.append(f"pid {self.pids[process]} has {found['total']} {section} and tells of {len(found['rows'])}")
@@ -120,18 +118,18 @@ class SessionView:
         return _GATHER[kind](self)
 
     def in_order(self) -> list[str]:
-        """The processes, the driver first."""
+        """The driver first."""
         return sorted(self.processes, key=lambda process: self.processes[process]["role"] != m.ROLE_DRIVER)
 
 
 def made(record: type[_Record], row: Row, **values: Any) -> _Record:
-    """A record with the row's values of its columns; the given values override them."""
+    """The given values override the row's."""
     columns = record.__dataclass_fields__
     return record(**{**{name: value for name, value in row.items() if name in columns}, **values})
 
 
 def worker_id(process: str) -> str:
-    """The id of a process that users know; empty for none."""
+    """A process's id for users; empty for none."""
     return worker_id_of(process).hex() if process else ""
 
 
@@ -217,13 +215,13 @@ def tasks(view: SessionView) -> Iterator[TaskState]:
 
 
 def _how_failed(failed: Row, times: tuple[float, float] | None) -> Row:
-    """The state of a call that failed for its caller: a call that ended its own actor has succeeded."""
+    """A call that ended its own actor has succeeded."""
     is_exit = times is not None and EXIT_ACTOR in failed["error_message"]
     return {"state": "FINISHED", "error_type": None, "error_message": None} if is_exit else {"state": "FAILED"}
 
 
 def _driver_of(view: SessionView, told: dict[str, dict[str, Any]], task_id: bytes) -> str:
-    """The driver that made a call which is over; "" for a worker's, and where several processes create their ids in one."""
+    """The driver that made a call which is over; "" for a worker's, and where processes share ids."""
     makers = [process for process, answers in told.items() if answers.get("ids") is not None and is_from(task_id, answers["ids"])]
     return makers[0] if len(makers) == 1 and view.processes[makers[0]]["role"] == m.ROLE_DRIVER else ""
 
@@ -233,7 +231,7 @@ def _when(times: tuple[float, float] | None) -> Row:
 
 
 def _shown_name(name: str, function: str, work: Row) -> str:
-    """The name of a call that has begun: a method's begins with the repr of the instance, if its class defines one."""
+    """A method's begins with the instance's repr, if its class defines one."""
     shown, class_name = work.get("repr") or "", work.get("class_name") or ""
     if not class_name or name != function or shown in ("", class_name, f"<{class_name}>"):
         return name
@@ -241,12 +239,12 @@ def _shown_name(name: str, function: str, work: Row) -> str:
 
 
 def _running(work: Row) -> list[bytes]:
-    """The calls that a worker runs: one task, or several calls of an actor."""
+    """One task, or several calls of an actor."""
     return [*([work["task_id"]] if work.get("task_id") else []), *work.get("beside", ())]
 
 
 def _task(view: SessionView, row: Row, process: str, owner: str = "", **values: Any) -> TaskState:
-    """A call that the first process runs and the second one has made: a row under the names of the columns, and values that override it."""
+    """A call that the first process runs and the second one made: a row by column names, and values that override it."""
     task_id = row["task_id"]
     is_task = task_id[8:-JOB_SIZE] == NO_ACTOR
     derived = {
@@ -265,7 +263,7 @@ def _task(view: SessionView, row: Row, process: str, owner: str = "", **values: 
 
 
 def _parent(view: SessionView, owner: str, parent: bytes, task_id: bytes) -> str:
-    """The task that has made a call: the driver's; for an actor's code outside of any call, its constructor."""
+    """The task that made a call: the driver's; for an actor's code outside of any call, its constructor."""
     known = view.processes.get(owner)
     if known is not None and known["role"] == m.ROLE_DRIVER:
         return _DRIVER_TASK + task_id[-JOB_SIZE:].hex()
@@ -370,10 +368,10 @@ def _activity(record: Row, actor: Row | None, work: Row, in_graph: bool) -> str:
 
 
 def _task_in(worker: Row, work: Row) -> str:
-    """The task that a worker runs: many may have run under a lease since it was granted."""
+    """Many may have run under a lease since it was granted."""
     if not worker["claimant"]:
         return ""
-    # The process title shows it even when the worker cannot answer; not in a session of one process, or where user code has set the title.
+    # Process titles show it even when the worker cannot answer; not in a session of one process, or where user code has set the title.
     task = shown_title(worker["pid"]) or work.get("task", "")
     return f"task {task}" if task and task != IDLE_TITLE else ""
 
@@ -390,7 +388,7 @@ def _debts(view: SessionView, answers: Row) -> Iterator[str]:
 
 
 def _edges_awaited(view: SessionView, answers: Row) -> Iterator[str]:
-    """The other members of graphs that the actor of a process waits for: for their values, or for room."""
+    """The members of graphs whose values, or room, a process's actor waits for."""
     for program in answers.get("programs") or ():
         for each in program["waits_for"]:
             what = "room at" if program["awaits_room"] else "a value of"
@@ -401,7 +399,7 @@ def nodes(view: SessionView) -> Iterator[NodeState]:
     info = view.node["info"]
     pid = view.node["node_pid"]
     used = sum(process["object_store_bytes"] for process in view.processes.values())
-    # Room for objects is not reserved: free is what is not used.
+    # Room is not reserved: free is what is not used.
     free = {**view.node["available"], "object_store_memory": view.node["object_store_memory"] - used}
     yield NodeState(
         node_id=view.node_id,
@@ -485,7 +483,7 @@ def graphs(view: SessionView) -> Iterator[GraphState]:
 
 
 def _graphs(view: SessionView) -> Iterator[tuple[str, Row, list[Row]]]:
-    """(the process that compiled it, the graph, its programs)."""
+    """(compiling process, graph, programs)."""
     told = view.ask("graphs", "programs")
     programs: dict[str, list[Row]] = {}
     for answers in told.values():

@@ -1,4 +1,4 @@
-"""Process and GPU statistics of this machine: from /proc, which has nothing about exited processes, and from the GPUs' driver."""
+"""Process and GPU statistics of this machine, from /proc and the GPUs' driver."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from mray._inside.processes import stat_of
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-#: Seconds that nvidia-smi may take.
 _GPU_PATIENCE = 5.0
 
 
@@ -31,7 +30,7 @@ def info_of(pid: int) -> dict[str, Any]:
 
 
 def _nvidia_smi(query: str) -> list[list[str]]:
-    """The rows of a query; none without an NVIDIA driver."""
+    """None without an NVIDIA driver."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return []
@@ -44,7 +43,7 @@ def _nvidia_smi(query: str) -> list[list[str]]:
 
 
 def gpus() -> list[dict[str, Any]]:
-    """``index, name, used_bytes, total_bytes, busy`` (percent) of each GPU of the machine."""
+    """``index, name, used_bytes, total_bytes, busy`` (percent) of each GPU."""
     rows = _nvidia_smi("--query-gpu=index,name,memory.used,memory.total,utilization.gpu")
     return [
         {"index": row[0], "name": row[1], "used_bytes": _mebibytes(row[2]), "total_bytes": _mebibytes(row[3]), "busy": _number(row[4])}
@@ -54,7 +53,7 @@ def gpus() -> list[dict[str, Any]]:
 
 
 def gpu_memory() -> dict[int, int]:
-    """Bytes of GPU memory by pid, where the driver reports it (inside a container its pids may differ)."""
+    """By pid, where the driver reports it (inside a container its pids may differ)."""
     found: dict[int, int] = {}
     for row in _nvidia_smi("--query-compute-apps=pid,used_memory"):
         if len(row) == 2 and row[0].isdigit():

@@ -1,4 +1,4 @@
-"""Filters and limits: which of the records a listing has. Pure."""
+"""Filters and limits of listings. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FALSE, _TRUE = ("false", "0"), ("true", "1")
 
 
 def check_limit(limit: int) -> None:
-    most = settings.MOST_ROWS.get()  # read now: on Ray a program may set it until `init` starts the answering process
+    most = settings.MOST_ROWS.get()  # on Ray a program may set it until `init` starts the answering process
     if limit < 0:
         raise RayStateApiException(f"Given limit {limit} is no number of rows. Use 0 to {most}.")
     if limit > most:
@@ -24,9 +24,8 @@ def check_limit(limit: int) -> None:
 
 
 def check_filters(record: type[StateSchema], filters: Sequence[Filter] | None) -> tuple[Filter, ...]:
-    """The filters, with columns in lower case.
-
-    Raises ValueError for a predicate that is neither = nor !=, RayStateApiException for a column or value that the record does not have.
+    """The filters, with columns in lower case; raises ValueError for a predicate that is neither = nor !=, RayStateApiException for a
+    column or value that the record does not have.
     """
     checked = []
     for column, predicate, value in filters or ():
@@ -45,7 +44,7 @@ def check_filters(record: type[StateSchema], filters: Sequence[Filter] | None) -
 
 
 def contradict(filters: Sequence[Filter]) -> bool:
-    """Whether filters require one column to equal two values; warns, since nothing can match."""
+    """Whether filters require one column to equal two values; warns."""
     equal: dict[str, Any] = {}
     for column, predicate, value in filters:
         if predicate == "=" and equal.setdefault(column, value) != value:

@@ -1,13 +1,12 @@
 """`list_*`, `get_*` and `summarize_*`: the state of a session, as Ray's `ray.util.state` reports it.
 
-For the driver, for workers, and for any other process of the same user: `address` names a session by its directory, its name, the end of
-its name or the pid of its driver; None is the session of this process, or else the only one that runs. Every query is answered from the
-processes' state at that moment (see `mray._observe.process_snapshot`); work that ended long ago is forgotten.
+For any process of the same user: `address` names a session by its directory, its name, the end of its name or the pid of its driver;
+None is the session of this process, or else the only one that runs. Queries are answered from the processes' present state.
 
 All raise `ServerUnavailable` when no such session runs, and `RayStateApiException` for an invalid filter or id, or when a
 process does not answer in time (`raise_on_missing_output=False` makes that a warning). They wait `timeout` seconds at most.
 
-On a Ray cluster Ray's own state API answers, with records of its own; it needs the cluster's dashboard (``pip install "ray[default]"``).
+On a Ray cluster Ray's state API answers, with its own records; it needs the cluster's dashboard (``pip install "ray[default]"``).
 """
 
 from __future__ import annotations
@@ -87,15 +86,15 @@ _P = ParamSpec("_P")
 
 #: Ids whose form is checked.
 _IDS: dict[str, type[BaseID]] = {"actor_id": ActorID, "task_id": TaskID, "node_id": NodeID}
-#: Addresses of the session that this process is in, or of the one that runs; "local" is also that of a session that ends with its driver.
+#: The session that this process is in, or the one that runs; "local" is also one that ends with its driver.
 _ANY = (None, "auto", "local")
-#: The least time for an answer, in seconds: with less, no process could answer.
+#: Seconds; with less, no process could answer.
 _LEAST_TIMEOUT = 1.0
 
 
 # --------------------------------------------------------------------------------------------- sessions
 def session_directory(address: str | None = None) -> str:
-    """The directory of the session that `address` names. ServerUnavailable when none runs, or when it is ambiguous."""
+    """The session that `address` names. ServerUnavailable when none runs, or when it is ambiguous."""
     if address in _ANY:
         backend = backend_if_started()
         if backend is not None:
@@ -119,7 +118,7 @@ def session_directory(address: str | None = None) -> str:
 
 
 def programs_of(directory: str) -> str:
-    """The programs that are in a session, by pid and command line."""
+    """Programs in a session, by pid and command line."""
     try:
         jobs = ask_node(directory, "snapshot", _LEAST_TIMEOUT)["jobs"]
     except (SessionGoneError, TimeoutError, OSError):
@@ -128,13 +127,13 @@ def programs_of(directory: str) -> str:
 
 
 def is_named(directory: str, address: str) -> bool:
-    """Whether a word names this session: its name, the end of its name, or the pid of its driver."""
+    """Whether a word is a session's name, the end of it, or the pid of its driver."""
     name = os.path.basename(directory)
     return name == address or name.endswith("_" + address) or name.split("_")[-2:-1] == [address]
 
 
 def look(address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, *, detail: bool = True) -> SessionView:
-    """A view of a session, for gathering several kinds of records."""
+    """A view, for gathering several kinds of records."""
     try:
         return SessionView(session_directory(address), max(timeout, _LEAST_TIMEOUT), detail)
     except (SessionGoneError, TimeoutError) as error:
@@ -144,7 +143,7 @@ def look(address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, *, de
 
 
 def _ask_ray(address: str | None, name: str, *args: Any, **options: Any) -> Any:
-    """Ray's answer about the cluster that this process belongs to; None when the session is one of mray's."""
+    """None when the session is one of mray's."""
     if address not in (None, "auto"):
         return None
     try:
@@ -181,9 +180,9 @@ def counted_records(
     detail: bool = False,
     raise_on_missing_output: bool = True,
 ) -> tuple[list[_Record], int]:
-    """The records of one kind that match all `filters`, ordered by id, and their number without a limit (of a Ray cluster: with it).
+    """The records of one kind that match all `filters`, and their number without a limit (of a Ray cluster: with it).
 
-    Finished work comes last, so that no limit hides what runs.
+    Ordered by id; finished work comes last, so that no limit hides what runs.
     """
     options = {"limit": limit, "timeout": timeout, "detail": detail, "raise_on_missing_output": raise_on_missing_output}
     listed = _ask_ray(address, f"list_{_name(record.WORDS[1])}", filters=filters, **options)
@@ -193,7 +192,7 @@ def counted_records(
     check_limit(limit)
     if contradict(checked):
         return [], 0
-    # A filter may use a column that only detail gathers.
+    # A filter may use such a column.
     view = look(address, timeout, detail=detail or any(column in record.details() for column, _predicate, _value in checked))
     found = [each for each in view.records(record) if matches(each, checked)]
     _complain(view, raise_on_missing_output)
@@ -206,7 +205,6 @@ def counted_records(
 
 
 def in_order(record: type[_Record], found: Iterable[_Record]) -> list[_Record]:
-    """Records ordered by id, finished work last."""
     return sorted(found, key=lambda each: (each.get("state") in _OVER, str(each[record.KEY])))
 
 
@@ -234,7 +232,7 @@ def _of_a_listing(
 
 
 def _listing(record: type[_Record], parameters: Callable[_P, None]) -> Callable[[Callable[[], None]], Callable[_P, list[_Record]]]:
-    """Make the listing of these records; the decorated function contributes its name and its docstring."""
+    """The decorated function contributes its name and docstring."""
     shape = inspect.signature(parameters).replace(return_annotation=f"list[{record.__name__}]")
 
     def make(named: Callable[[], None]) -> Callable[_P, list[_Record]]:
@@ -429,7 +427,7 @@ def _by_call_site(rows: list[ObjectState]) -> dict[str, Any]:
 def _summarized(
     record: type[_Record], summarize: Callable[[list[_Record]], dict[str, Any]], address: str | None, timeout: float, aloud: bool
 ) -> dict[str, Any]:
-    """Ray's summary of its records, or the one that `summarize` computes of mray's."""
+    """Ray's summary of its records, or `summarize`'s of mray's."""
     said = _ask_ray(address, f"summarize_{record.WORDS[1]}", timeout=timeout, raise_on_missing_output=aloud)
     if said is not None:
         return dict(said)
@@ -443,7 +441,6 @@ def _plain(summary: dict[str, Any]) -> dict[str, Any]:
     return {key: _plain(value) if isinstance(value, dict) else value for key, value in summary.items()}
 
 
-#: By the word for the kind of records.
 SUMMARIES: dict[str, Callable[..., dict[str, Any]]] = {
     "actors": summarize_actors,
     "objects": summarize_objects,
@@ -495,8 +492,7 @@ def get_log(
     """Lines of a log file: by its name, or of a worker by its pid, its actor or its task; `suffix` "out" or "err".
 
     `tail`: this many last lines; -1: all. Bytes with ``encoding=None``. `filter_ansi_code`: without colours. NotImplementedError for
-    `follow`: use ``mray logs --follow``. RayStateApiException for a `submission_id`, since nothing is submitted to mray, and for an
-    `attempt_number` of a task, since the processes of earlier attempts are not recorded.
+    `follow`: use ``mray logs --follow``. RayStateApiException for a `submission_id` and for an `attempt_number` of a task.
     """
     which = {"node_id": node_id, "node_ip": node_ip, "filename": filename, "actor_id": actor_id, "task_id": task_id, "pid": pid}
     which |= {"submission_id": submission_id, "attempt_number": attempt_number}
@@ -535,7 +531,7 @@ def get_log(
 
 # ----------------------------------------------------------------------------------------------- client
 class StateApiClient:
-    """The same functions, with the kind of records as an argument. `address` as in this module; no server takes cookies or headers."""
+    """The functions of this module, with the kind of records as an argument. `address` as in this module."""
 
     def __init__(self, address: str | None = None, cookies: dict[str, Any] | None = None, headers: dict[str, Any] | None = None) -> None:
         self._address = address
@@ -543,13 +539,13 @@ class StateApiClient:
     def list(
         self, resource: StateResource, options: ListApiOptions, raise_on_missing_output: bool, _explain: bool = False
     ) -> list[StateSchema]:
-        """The records that match the options. NotImplementedError for environments and events, which mray does not list."""
+        """NotImplementedError for environments and events."""
         record = _record_of(resource)
         how = options.filters, options.limit, options.timeout, options.detail, raise_on_missing_output
         return counted_records(record, self._address, *how)[0]
 
     def get(self, resource: StateResource, id: str, options: GetApiOptions | None, _explain: bool = False) -> Any:
-        """The record with this id, with details, or None; for objects a list. ValueError for a kind without ids."""
+        """With details, or None; a list for objects. ValueError for a kind without ids."""
         if resource in (StateResource.RUNTIME_ENVS, StateResource.CLUSTER_EVENTS):
             raise ValueError(f"Can't get {resource.name} by id.")
         found = get_records(_record_of(resource), id, self._address, (options or GetApiOptions()).timeout)
@@ -558,7 +554,6 @@ class StateApiClient:
     def summary(
         self, resource: SummaryResource, *, options: SummaryApiOptions, raise_on_missing_output: bool, _explain: bool = False
     ) -> dict[str, Any]:
-        """The number of records in each state."""
         return SUMMARIES[SummaryResource(resource).value](self._address, options.timeout, raise_on_missing_output)
 
 

@@ -1,8 +1,7 @@
 """The records of listings: a class for each kind, a field for each column.
 
-Listings, the columns and the help of the command line, filters and their errors all follow from these classes; a new column is a new
-field here and a value in `mray.util.state._gather`. Names are Ray's where Ray has the field. Fields of Ray without a meaning on one host
-(placement by labels, lineage, call sites) are omitted.
+A new column is a new field here and a value in `mray.util.state._gather`. Names are Ray's where Ray has the field; fields without a
+meaning on one host (placement by labels, lineage, call sites) are omitted.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ __all__ = [
     "remove_ansi_escape_codes",
 ]
 
-#: Rows of a listing by default, and at most; seconds that a query may take.
+#: Rows of a listing by default, and at most; seconds of a query.
 DEFAULT_LIMIT = 100
 RAY_MAX_LIMIT_FROM_API_SERVER = settings.MOST_ROWS.get()
 DEFAULT_RPC_TIMEOUT = 30
@@ -73,10 +72,8 @@ def column(
     in_tables: bool = True,
     metric: str = "",
 ) -> Any:
-    """A field: its meaning, whether it needs ``detail=True``, whether filters may use it, its possible values, how a table shows it.
-
-    Not `in_tables`: the same in every row of a session, so that tables show it only with details. `metric`: the kind and the name of
-    the number in `mray metrics`.
+    """A field of a record. Not `in_tables`: the same in every row of a session, so that tables show it only with details. `metric`: the
+    kind and the name of the number in `mray metrics`.
     """
     metadata = {
         "doc": doc,
@@ -90,15 +87,15 @@ def column(
     return dataclasses.field(default=None, metadata=metadata)
 
 
-#: A field that needs ``detail=True``, and that filters cannot use.
+#: Filters cannot use it.
 detail = partial(column, detail=True, filterable=False)
 
 
 class StateSchema:
-    """The methods of every record. ``row["state"]`` and ``row.state`` are equivalent."""
+    """``row["state"]`` and ``row.state`` are equivalent."""
 
     __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
-    #: The field that identifies a record, and the singular and plural words of the command line.
+    #: The identifying field, and the singular and plural words of the command line.
     KEY: ClassVar[str]
     WORDS: ClassVar[tuple[str, str]]
 
@@ -108,7 +105,6 @@ class StateSchema:
 
     @classmethod
     def list_columns(cls, detail: bool = True) -> list[str]:
-        """The names of the fields, in order."""
         return [field.name for field in cls.fields() if detail or not field.metadata["detail"]]
 
     @classmethod
@@ -117,12 +113,10 @@ class StateSchema:
 
     @classmethod
     def base_columns(cls) -> set[str]:
-        """Fields that do not need ``detail=True``."""
         return set(cls.list_columns(detail=False))
 
     @classmethod
     def details(cls) -> set[str]:
-        """Fields that need ``detail=True``."""
         return cls.columns() - cls.base_columns()
 
     @classmethod
@@ -135,7 +129,6 @@ class StateSchema:
 
     @classmethod
     def table_columns(cls, detail: bool) -> list[str]:
-        """Fields that a table shows."""
         return [field.name for field in cls.fields() if detail or (field.metadata["in_tables"] and not field.metadata["detail"])]
 
     @classmethod
@@ -148,7 +141,6 @@ class StateSchema:
         return dataclasses.asdict(self)
 
     def without_details(self) -> None:
-        """Empty the columns that need ``detail=True``."""
         for name in self.details():
             setattr(self, name, None)
 
@@ -402,7 +394,7 @@ class ChannelState(StateSchema):
     counters: dict[str, int] | None = detail("All counters of its writer.")
 
 
-#: Every kind of record, by its plural word on the command line.
+#: By plural word.
 RECORDS: dict[str, type[StateSchema]] = {
     record.WORDS[1]: record
     for record in (
@@ -443,14 +435,14 @@ class SummaryResource(enum.Enum):
 
 
 def check_predicate(predicate: str) -> None:
-    """Raise ValueError for a predicate that no filter has."""
+    """Raise ValueError for an unknown predicate."""
     if predicate not in ("=", "!="):
         raise ValueError(f"Unsupported filter predicate {predicate} is given. Available predicates: =, !=.")
 
 
 @dataclasses.dataclass
 class ListApiOptions:
-    """Options of listing. The processes are asked directly, and have all of `timeout`. The driver's own task is never listed."""
+    """The processes are asked directly, and have all of `timeout`. The driver's own task is never listed."""
 
     limit: int = DEFAULT_LIMIT
     timeout: float = DEFAULT_RPC_TIMEOUT
@@ -482,10 +474,10 @@ class SummaryApiOptions:
     summary_by: str | None = None
 
 
-#: Terminal control sequences: colours and cursor movements.
+#: Colours and cursor movements.
 _TERMINAL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 
 def remove_ansi_escape_codes(text: str) -> str:
-    """The text without terminal control sequences."""
+    """Remove terminal control sequences."""
     return _TERMINAL.sub("", text)

@@ -1,1 +1,1 @@
-"""Backends of `mray.util.collective`: the contract and the implementations."""
+"""Backends of `mray.util.collective`."""

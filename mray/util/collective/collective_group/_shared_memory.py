@@ -14,12 +14,12 @@ __all__ = ["SharedMemoryGroup"]
 
 
 class SharedMemoryGroup(BaseGroup):
-    """Torch tensors on the CPU and numpy arrays, through shared memory. See `mray.util.collective` for time limits and errors."""
+    """Torch tensors on the CPU and numpy arrays."""
 
     def __init__(
         self, world_size: int, rank: int, group_name: str, gloo_timeout: float | None = None, actors: Sequence[bytes] = ()
     ) -> None:
-        """Join; waits at most `gloo_timeout` milliseconds until all members have joined. `actors`: their ids by rank, where known."""
+        """Join; waits at most `gloo_timeout` milliseconds for all members. `actors`: their ids by rank, where known."""
         super().__init__(world_size, rank, group_name)
         timeout = None if gloo_timeout is None else gloo_timeout / 1000
         kind = MemberOfGroup

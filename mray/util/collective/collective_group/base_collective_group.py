@@ -22,9 +22,7 @@ __all__ = ["BaseGroup"]
 
 
 class BaseGroup(ABC):
-    """A process's membership of a group. The constructor joins; tensors are passed in lists of one, lists of tensors in a list of one
-    list.
-    """
+    """A process's membership; the constructor joins. Tensors are passed in lists of one, lists of tensors in a list of one list."""
 
     def __init__(self, world_size: int, rank: int, group_name: str) -> None:
         self._world_size = world_size
@@ -33,17 +31,14 @@ class BaseGroup(ABC):
 
     @property
     def rank(self) -> int:
-        """The rank of this process."""
         return self._rank
 
     @property
     def world_size(self) -> int:
-        """The number of members."""
         return self._world_size
 
     @property
     def group_name(self) -> str:
-        """The name of the group."""
         return self._group_name
 
     def refusing(self, sent: int = -1, received: int = -1) -> AbstractContextManager[Any]:
@@ -54,7 +49,7 @@ class BaseGroup(ABC):
         return nullcontext()
 
     def _operation(self, op: Any) -> ReduceOp:
-        """The communicator's operation of the same name, since those of collectives are numbered differently."""
+        """The communicator's operation of the same name; those of collectives are numbered differently."""
         with self.refusing():
             return ReduceOp[op.name]
 
@@ -63,17 +58,16 @@ class BaseGroup(ABC):
 
     @classmethod
     def backend(cls) -> str:
-        """The name of the backend."""
         raise NotImplementedError
 
     @classmethod
     @abstractmethod
     def check_backend_availability(cls) -> bool:
-        """Whether it can be used in this process."""
+        """Whether it can be used here."""
 
     @classmethod
     def why_unavailable(cls) -> str:
-        """The advice to print when the backend cannot be used."""
+        """The advice when it cannot be used."""
         return "Please check the installation."
 
     @abstractmethod

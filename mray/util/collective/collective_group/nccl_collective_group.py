@@ -20,14 +20,14 @@ class NCCLGroup(BaseGroup):
     """Torch tensors and cupy arrays on the GPU that is the process's current one when it joins.
 
     Calls are queued on the current stream (of torch, or of cupy for its arrays) and return; `barrier` waits for the members, not for
-    their GPUs. The first message between two members, and the first collective, wait for the other members' calls. When a member dies or
-    leaves, streams that wait for it run on, and every later call raises RayChannelError that names the member.
+    their GPUs. When a member dies or leaves, streams that wait for it run on, and every later call raises RayChannelError that names
+    the member.
     """
 
     def __init__(self, world_size: int, rank: int, group_name: str, timeout: float | None = None, actors: Sequence[bytes] = ()) -> None:
-        """Join; waits at most `timeout` milliseconds until all members have joined. `actors`: their ids by rank, where known.
+        """Join; waits at most `timeout` milliseconds for all members. `actors`: their ids by rank, where known.
 
-        Raises ValueError that names both members when two are on one GPU and NCCL does not allow it.
+        ValueError when two members are on one GPU and NCCL does not allow it.
         """
         super().__init__(world_size, rank, group_name)
         self._member = join_nccl(
@@ -100,7 +100,7 @@ class NCCLGroup(BaseGroup):
 
     # ------------------------------------------------------------------------------------ tensors
     def _like(self, tensor: Any, others: Sequence[Any]) -> Any:
-        """Return a new tensor with room for one like `tensor` of each rank. ValueError when the others differ from it."""
+        """A new tensor with room for one like `tensor` of each rank. ValueError when the others differ."""
         shape = tuple(tensor.shape)
         with self.refusing():
             info = {(tuple(other.shape), str(other.dtype)) for other in others}
@@ -111,7 +111,7 @@ class NCCLGroup(BaseGroup):
 
     @contextlib.contextmanager
     def _device_tensors(self, tensors: Sequence[Any], sent: int = -1, received: int = -1) -> Iterator[list[Any]]:
-        """The tensors as the group takes them. While entered, work is queued on the current stream of their library."""
+        """The tensors as the group takes them. While entered, work is queued on their library's current stream."""
         device = self._member.device
         with self.refusing(sent, received):
             found = [self._device_tensor(tensor) for tensor in tensors]
@@ -141,5 +141,5 @@ def _is_cupy(tensor: Any) -> bool:
 
 
 def _first(tensor: Any, count: int) -> Any:
-    """The given number of first elements of a tensor; 0: all of it."""
+    """That number of elements; 0: all."""
     return tensor if count <= 0 else tensor.reshape(-1)[:count]
