@@ -8,7 +8,7 @@
     introductions           connections that the node opens between two processes
     interrupts, handlers    Ctrl-C, and exceptions of the user's signal handlers, deferred to a safe moment
     reaper                  cleaning up after dead processes
-    faults, limits          error texts: exceptions in handlers; too few descriptors (`closed_descriptors`: closed by the program)
+    faults, limits          error texts: exceptions in handlers; too few descriptors
 
 Nothing here knows tasks, actors or objects. Law: every word in shared memory has one writer, and a doorbell is only a hint to poll, so a
 process may die between any two instructions.
@@ -19,8 +19,7 @@ reader                the thread that currently polls and dispatches; other thre
 background reader     the thread that reads while no other thread of a busy process waits
 doorbell              an eventfd, or a semaphore, and a word that says whether its process sleeps; rung after publishing
 relay                 the thread that waits for a process's semaphore and rings its own eventfd
-ring pair             a page shared by two connected processes, with a ring per direction
 nudge                 an empty message over the socket: a message in the ring arrived as its reader fell asleep
-slot, loan            memory of one large message, given to readers until they release it; another's memory that is passed on
+loan                  another's memory that is passed on, until its readers release it
 ====================  ====================================================================================================
 """

@@ -10,7 +10,7 @@ raising thread waits until the other one may be cut, and raises then.
     reads once more: the same frame? raises, without letting the other thread run in between
     wakes it, if it sleeps
 
-Calls of the C function by other means (an extension module, another `ctypes.PyDLL`) raise immediately.
+Calls of the C function by other means raise immediately.
 
 Note [no call in between]
 -------------------------

@@ -39,7 +39,7 @@ def node_address() -> str:
 
 
 def reachable(host: str | None) -> str:
-    """The session's address : loopback names and None mean `node_address`."""
+    """The session's address: loopback names and None mean `node_address`."""
     return node_address() if host is None or host in LOOPBACK else host
 
 

@@ -1,8 +1,8 @@
 """Doorbells: how a sleeping process is made to poll.
 
 Each process creates its own: an eventfd that its reactor watches beside its sockets (edge-triggered, so that a wake-up needs no read),
-and the STATE word of its row in the session's table. A ring needs no system call while the process is awake. A doorbell is only a hint
-to poll; one ring too many is harmless.
+and the STATE word of its row in the session's table. A ring needs no system call while the process is awake. One ring too many is
+harmless.
 
 Where descriptors run out, named POSIX semaphores are used (`mray._ipc.semaphore`), and a ring's readers are rung one by one. Not the
 default: a thread that waits on a semaphore cannot wait for its sockets, so each ring passes through a second thread, and a crash leaves
@@ -71,8 +71,8 @@ class Doorbell(Wakeup):
 
 
 class GroupDoorbell(Wakeup):
-    """One doorbell for all readers of a ring, held by its writer: an eventfd that every reader watches beside its own. One system call
-    wakes them all, and the first does not preempt the writer before the last is woken.
+    """One doorbell for all readers of a ring, held by its writer: an eventfd that every reader watches. One system call wakes them all, and
+    the first does not preempt the writer before the last is woken.
     """
 
     __slots__ = ("_doorbells", "_indices", "_words", "is_shared")

@@ -10,9 +10,8 @@ reply. SIGTERM raises `SystemExit`, as on Ray.
                                                the thread is about to sleep
                                                the thread is found in user code (polled repeatedly)
 
-A delayed handler runs before the user's next line. The stack tells which code runs (`mray._common.places`). A trace function of that
-frame alone notices the return of mray's outermost function; if another trace function is installed (a debugger, coverage), only polling
-is left.
+A delayed handler runs before the user's next line. A trace function of that frame alone notices the return of mray's outermost function;
+if another trace function is installed (a debugger, coverage), only polling is left.
 
 A signal does not end a sleep that is about to begin, and ``_thread.interrupt_main`` sends none. So the main thread of a driver wakes up
 each second. Idle workers do not: the process that cancels a task sends the signal until it has landed

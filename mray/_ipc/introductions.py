@@ -7,8 +7,8 @@ Only the node has a named socket, since names can be removed while a session liv
     A ──INTRODUCE (X)──▶ node ──an end──▶ X, which accepts it as if A had connected to it (`mray._ipc.listener.ChannelAcceptor`)
       ◀──INTRODUCED, an end──
 
-Each process has two channels to the node for this, which come with WELCOME: it asks on one, and receives ends on the other. Asking
-blocks the calling thread until the node has answered; if the node dies the channel hangs up.
+Each process has two channels to the node for this: it asks on one, and receives ends on the other. Asking blocks the calling thread
+until the node has answered; if the node dies the channel hangs up.
 
 No lock is held meanwhile: a signal handler or a finalizer may run in the thread that asks, and ask as well or want a lock of another
 asking thread. Each thread takes its own answer; an answer that stays in front belongs to a thread that is blocked this way, and is set

@@ -5,13 +5,9 @@
                                                        values are views of it              ^
                                                        find(address) -> Region --- (key, pid, fd, inode) --- in a message
 
-*Copy-on-write.* A receiver's writes to its value go to its own pages. `Region` answers two questions:
-
-* Before a mapping shows the next message, its own pages must be dropped (`refresh`).
-* A value that was written to is copied to be passed on (`is_clean`).
-
-Own pages come only from page faults; after a fault the page table shows them. Where the kernel shows neither, every mapping counts as
-written after use.
+*Copy-on-write.* A receiver's writes to its value go to its own pages, which come only from page faults and show in the page table. They
+must be dropped before a mapping shows the next message (`Region.refresh`), and a value with such pages is copied to be passed on
+(`Region.is_clean`). Where the kernel shows neither, every mapping counts as written after use.
 
 *Claimed.* Code that writes into a value's read-only view, such as an in-place collective, claims the memory first (`claim`): that
 succeeds if no other reading received it, and later readings receive other memory.

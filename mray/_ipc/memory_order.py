@@ -16,11 +16,11 @@ Assumptions
 ``fence()`` is a full barrier built from locks. A lock is a POSIX semaphore up to Python 3.13 and a byte of CPython's own since; taking a
 free one is one atomic read-modify-write.
 
-* x86-64: that is a locked instruction , across which no load and no store moves (Intel SDM vol. 3, "Memory Ordering").
+* x86-64: that is a locked instruction, across which no load and no store moves (Intel SDM vol. 3, "Memory Ordering").
 * aarch64: taking a lock is an acquire, releasing it a release, and no more. So the fence takes, releases and takes again: earlier
-  accesses are ordered before the release, later ones after the second acquire, and a
-  store-release is ordered before a load-acquire that follows it in program order (Arm ARM, B2.3, "Barrier-ordered-before": ``[L]; po;
-  [A]``). RCpc acquires (``LDAPR``) are excepted; those of a read-modify-write (``LDAXR``, ``CASA``) are RCsc.
+  accesses are ordered before the release, later ones after the second acquire, and a store-release is ordered before a load-acquire
+  that follows it in program order (Arm ARM, B2.3, "Barrier-ordered-before": ``[L]; po; [A]``). RCpc acquires (``LDAPR``) are
+  excepted; those of a read-modify-write (``LDAXR``, ``CASA``) are RCsc.
 
 Each fence creates its lock, because a finalizer or a signal handler may run a fence inside a fence, and on a shared lock would wait for
 the frame it interrupted.
@@ -45,9 +45,8 @@ explored under sequential consistency only. Mutants without a fence fail, unless
 torn.
 *Measured* on x86-64: ``tests/stress/test_memory_order.py`` plays the patterns between two processes.
 *Only argued* for aarch64: that words are single-copy atomic, that the C library's locks make a full barrier, that what one process has
-passed
-to the kernel (a file, a name, a message) reaches another after what was written before, and the null device's events. Rule 3 is argued
-too: the interpreter calls the buffer protocol through pointers that no present compiler can see through.
+passed to the kernel (a file, a name, a message) reaches another after what was written before, and the null device's events. Rule 3 is
+argued too: the interpreter calls the buffer protocol through pointers that no present compiler can see through.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
 Note [lifeline]
 ---------------
 Every worker must be killed when the node exits, whatever code it runs. PR_SET_PDEATHSIG would tie it to the zygote. So the node alone
-holds the writing end of a pipe; each worker opens the reading end as a file of its own and asks the kernel
-for
-SIGKILL on any event of it.
+holds the writing end of a pipe; each worker opens the reading end as a file of its own and asks the kernel for SIGKILL on any event of
+it.
 """
 
 from __future__ import annotations

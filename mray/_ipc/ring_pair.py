@@ -16,10 +16,8 @@ overtakes a frame. Before it delivers what it read from the socket, it delivers 
 Guarantee: a sleeping process is woken. The writer publishes, then checks again whether the reader is awake; if not, an empty frame goes
 through the socket (NUDGE). The reader announces that it is going to sleep, then polls its rings again.
 
-Rejected: each entry names the position of the preceding frames, so that the ring can be used while they are in flight: entries wait in
-the reader, and frames are counted in four places.
-
-Rejected: an eventfd for the ring: one more descriptor at each end, and a sleeping process waits for the socket anyway.
+Rejected: each entry names the position of the preceding frames (entries wait in the reader, and frames are counted in four places); an
+eventfd for the ring (one more descriptor at each end, and a sleeping process waits for the socket anyway).
 """
 
 from __future__ import annotations
@@ -93,7 +91,7 @@ class RingPair:
         return self._words[self._asleep] == AWAKE
 
     def next(self) -> tuple[int, bytes] | None:
-        """The next entry as (form, body), or None. Raises DamagedError ."""
+        """The next entry as (form, body), or None. Raises `DamagedError`."""
         reader = self._reader
         return reader.take() if reader.words[reader.published] > reader.next else None
 

@@ -7,15 +7,14 @@
     released its latest use
 
 Each slot is a segment. When all slots are taken, the oldest is *given away*: the writer unlinks and unmaps it, so its memory lives as
-long as its views. So a reader that holds an array never blocks the writer. Readers map slots copy-on-write (`mray._ipc.mapped`).
+long as its views. So a reader that holds an array never blocks the writer.
 
 The writer unlinks a segment's name when all readers have consumed its first message; until then it offers the segment to readers that do
 not find the name. Names that a crash leaves carry the ring's prefix.
 
 *Passing on.* A value that lies in foreign memory (a slot of another ring, an object of the store) is not copied: SlotWriter.lend takes a
-slot's number without memory and keeps the value alive until every reader has released it. While the value lives, this process pins the
-original slot, so the original writer does not touch it.
-At most half of the numbers are lent, since a loan cannot be given away.
+slot's number without memory and keeps the value alive until every reader has released it; meanwhile this process pins the original slot,
+so the original writer does not touch it. At most half of the numbers are lent, since a loan cannot be given away.
 
     A: claim ---- place ----> B: open (a pin) ... lend(value) ---- number, B's descriptor ----> C: borrow (pins of A's segment)
     A's RELEASED[slot] of B <- the pin dies <- B drops the value <---- B's RELEASED[number] of C <- the last pin dies

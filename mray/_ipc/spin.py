@@ -1,7 +1,5 @@
 """Whether a wait spins before it sleeps, decided per process from the recent success of spinning.
 
-Two rules:
-
 * *Count*: a process does not spin while the session's table shows more awake processes than usable cores.
 * *Learn*: a wait that does not end within the window is a failure. After `FAILURES_BEFORE_PAUSE` in a row the process waits without
   spinning, for a number of waits that doubles with each further failed trial. Several waits in a row that slept, and ended within the
@@ -12,8 +10,8 @@ A user's event loop polls once per iteration before it sleeps in its own selecto
 A process that spins for more than `YIELD_AFTER` yields its core between polls, since the kernel may have put both processes on one core.
 
 A graph with more processes than cores spins as well, up to `MAX_PROCESSES_PER_CORE`. Its caller spins for `CALLER_WINDOW` by the second
-rule alone. Its actors yield at every poll and spin for a message that is theirs alone, since in a chain one actor computes at a time. A
-caller that waits for several outputs stops when more processes are awake than cores, since one of its actors lacks its core.
+rule alone, and stops when it waits for several outputs and more processes are awake than cores, since one of its actors lacks its core.
+Its actors yield at every poll and spin for a message that is theirs alone, since in a chain one actor computes at a time.
 
 Waits for answers of calls spin on oversubscribed cores too, up to `MAX_PROCESSES_PER_CORE`, with a yield after every poll: beside busy
 processes the long yield counts as a failure.

@@ -4,11 +4,9 @@
     address --> shared mapping --> segment  address --> private mapping --+--> segment <-- mappings of readers
                                             apart   --> shared mapping ---+
 
-When a part of the array is sent, the mapping becomes copy-on-write in place: the shared mapping's pages move to another address
-(`apart`), and a private mapping takes the range.
-
-The page tables are moved (``mremap`` with MREMAP_DONTUNMAP, to an address with the same offset in the tables' large units), which is
-much cheaper than dropping them; when array and objects are dead they move back (`reunite`). The range is never unmapped: another
+When a part of the array is sent, the mapping becomes copy-on-write in place: the shared mapping's page tables move to another address
+(``mremap`` with MREMAP_DONTUNMAP, at the same offset in the tables' large units), which is much cheaper than dropping them, and a
+private mapping takes the range. When array and objects are dead they move back (`reunite`). The range is never unmapped: another
 thread's memory could be placed there.
 
 *Sent again.* An array that was written to since, as its private pages show (`mray._ipc.mapped`), is copied. Parts are judged separately,
