@@ -51,7 +51,7 @@ def encode_array(value: Any) -> tuple[bytes, Any] | None:
 
 
 def _is_named(dtype: Any) -> bool:
-    """Whether a dtype is numpy's own, and not one of another package with the same name."""
+    """Whether a dtype is numpy's own, not another package's of the same name."""
     try:
         return bool(sys.modules["numpy"].dtype(dtype.str) == dtype)
     except TypeError:

@@ -83,9 +83,8 @@ class ChannelWriter(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close the end. Idempotent.
-
-        Small sent messages stay readable; a large value that a reader has not taken yet may be freed, and reads as `Failed`.
+        """Idempotent. Small sent messages stay readable; a large value that a reader has not taken yet may be freed, and reads as
+        `Failed`.
         """
 
 
@@ -145,7 +144,7 @@ class ChannelReader(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close the end; received values stay valid. Idempotent."""
+        """Received values stay valid. Idempotent."""
 
 
 class WrappedReader(ChannelReader):
@@ -175,7 +174,7 @@ class WrappedReader(ChannelReader):
 
 
 class ReaderBy(WrappedReader):
-    """A reader whose messages are those of `inner`, passed through a function."""
+    """A reader that passes the messages of `inner` through a function."""
 
     __slots__ = ("try_read",)
 

@@ -119,24 +119,24 @@ class Board:
         return board
 
     def ring(self, peer: int) -> int:
-        """The byte offset of the ring to a peer."""
+        """In bytes, to a peer."""
         return _rings(self.world_size) + peer * RING.size
 
     def half(self, number: int) -> int:
-        """A byte offset."""
+        """In bytes."""
         return self._halves + number * self._half_bytes
 
     def computed(self, number: int) -> int:
-        """The byte offset of a half's computed part."""
+        """In bytes, of a half's computed part."""
         return self.half(number) + self._computed
 
     @property
     def queued(self) -> int:
-        """The index of the word DONE; COLLECTIVES follows."""
+        """The index of DONE; COLLECTIVES follows."""
         return PARTNER + self.world_size
 
     def queued_for(self, peer: int) -> int:
-        """The index of the word SENT for a peer; RECEIVED and so on follow."""
+        """The index of SENT for a peer; RECEIVED and so on follow."""
         return self.queued + _QUEUED + _QUEUED_FOR * peer
 
     def tell_reason(self, text: str) -> None:

@@ -35,7 +35,7 @@ _FUNCTIONS = {
 
 # ---------------------------------------------------------------------------------------- what is a tensor
 def library_of(tensor: Any) -> str | None:
-    """``"torch"``, ``"numpy"``, or ``"null"`` for arrays of null devices; None for other values."""
+    """``"torch"``, ``"numpy"``, or ``"null"`` for arrays of null devices; else None."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(tensor, torch.Tensor):
         return "torch"
@@ -153,7 +153,7 @@ def _together(tensors: Sequence[Any]) -> list[Any]:
 
 
 def is_contiguous(tensor: Any) -> bool:
-    """Whether the elements lie in memory in the order of their indices."""
+    """Whether elements lie in the order of their indices."""
     return bool(tensor.flags.c_contiguous if library_of(tensor) == "numpy" else tensor.is_contiguous())
 
 
@@ -189,7 +189,7 @@ def scatter(tensor: Any, rank: int, world_size: int) -> Any:
 
 
 def reduce_scatter(tensors: Sequence[Any], op: ReduceOp, rank: int) -> Any:
-    """Part `rank` of the reduction, as a new tensor; the other parts are not computed. Raises as `reduce` and `scatter`."""
+    """Part `rank` of the reduction, as a new tensor; other parts are not computed. Raises as `reduce` and `scatter`."""
     _check_alike(tensors)
     return reduce([scatter(tensor, rank, len(tensors)) for tensor in tensors], op)
 
@@ -202,7 +202,6 @@ class Collective(ABC):
     with width 1 it is a tensor. Picklable, compared by value.
     """
 
-    #: Tensors of each rank.
     width: int
 
     def __call__(self, *tensors: Any) -> Any:
@@ -279,7 +278,7 @@ class AllGather(Collective):
 
 @dataclass(frozen=True)
 class ReduceScatter(Collective):
-    """Part `rank` of the reduction of all tensors, cut along the first dimension."""
+    """Part `rank` of the reduction of all tensors."""
 
     op: ReduceOp = ReduceOp.SUM
     rank: int = 0

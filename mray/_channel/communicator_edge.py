@@ -33,7 +33,7 @@ class Gap:
 
 
 class EdgeRules:
-    """The user's promises about the tensors of an edge: a static shape, direct return."""
+    """The user's promises about an edge's tensors: a static shape, direct return."""
 
     def __init__(self, static_shape: bool, direct_return: bool) -> None:
         self._static_shape = static_shape

@@ -10,7 +10,7 @@ from mray.exceptions import RayChannelError
 
 
 class FanOutWriter(ChannelWriter):
-    """Writes to all of `writers`, or to none when one has no room."""
+    """Writes to all of `writers`, or to none without room in one."""
 
     __slots__ = ("_failure", "_is_cut", "_writers")
 

@@ -277,7 +277,7 @@ class Group:
         return self._refusing if sent == received else Refusing(self, sent, received)
 
     def refuse(self, error: BaseException, sent: int = -1, received: int = -1) -> None:
-        """Publish that this member refuses a message to or from a rank, or else a collective, and why."""
+        """Publish a refusal, as `refusing`, and why."""
         with self._lock:
             if self._ended() or not self._peers:
                 return
@@ -324,7 +324,6 @@ class Group:
         return bool(_refusals(refusal, after) > _refusals(self._board.words[self._board.queued_for(peer) + own], after))
 
     def refused_by(self, ranks: list[int]) -> RayChannelError:
-        """The error of a call that other members were refused."""
         # SYNC POINT refused: the reason and what was done, fence, refusal | read that, fence, read what was done or the reason.
         trust_fence()
         who = ", ".join(str(self._members[rank]) for rank in ranks)
@@ -432,7 +431,7 @@ class Group:
                 raise self.refused_by(refused)
 
     def _begin(self) -> Machine:
-        """Before writing the own half of the step (A1)."""
+        """Before writing the own half (A1)."""
         # SYNC POINT half: read the others' halves, fence, ARRIVED of the next step | read ARRIVED, fence, overwrite the own half.
         yield self._step, ALL
 

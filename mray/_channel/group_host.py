@@ -1,4 +1,4 @@
-"""`GroupHost`: what a process provides for its groups; `mray._graph.host.GraphHost` extends it for graphs."""
+"""`GroupHost`: what a process provides for its groups."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class GroupHost(Protocol):
         """Make the threads in `wait_until` test their predicates again."""
 
     def doorbell_of(self, process: str) -> Doorbell:
-        """The doorbell of a process, this one included; requested from it if it is not known yet."""
+        """Of a process, this one included; requested from it if unknown."""
 
     def ask_of(self, process: str) -> Ask:
-        """A function that gets segments from the process that offers them, this one included."""
+        """Gets segments from the process that offers them, this one included."""
 
     def then(self, actor: str, callback: Callable[[Exception], None], *, process: str = "", doing: str = "") -> Cancel:
         """Call `callback(error)` once, in the reading thread, when the process of an actor, in hex digits, has ended.

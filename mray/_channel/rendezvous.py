@@ -80,7 +80,7 @@ class Meeting:
         os.rename(path + "~", path)
 
     def withdraw(self, member: GroupMember) -> None:
-        """Remove a member's file. Idempotent."""
+        """Idempotent."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path(member))
 

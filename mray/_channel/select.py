@@ -42,7 +42,7 @@ PINNED = "pinned"
 COMMUNICATOR = "communicator"
 #: The same through an NCCL communicator.
 NCCL = "nccl"
-#: Transports whose writer blocks until its readers read.
+#: The writer blocks until its readers read.
 BLOCKING = frozenset({COMMUNICATOR, NCCL})
 DEVICE = frozenset({CUDA_IPC, PINNED})
 #: Tensors stay on devices.
@@ -87,7 +87,7 @@ def select(writer: Site, reader: Site, asked: str = AUTO, *, hinted: bool = Fals
 
 
 def describe(transport: str) -> str:
-    """How a tensor travels by it, for messages."""
+    """How a tensor travels, for messages."""
     return _NAMES[transport]
 
 
@@ -97,7 +97,7 @@ def remote_readers(writer: str, readers: Iterable[str]) -> tuple[str, ...]:
 
 
 def why_no_nccl(members: Iterable[Site]) -> str | None:
-    """Why these endpoints cannot be ranks of one NCCL communicator, as a clause; None: they can."""
+    """Why these cannot be ranks of one NCCL communicator, as a clause; or None."""
     sites = list(members)
     ranks: dict[str, Site] = {}
     for site in sites:

@@ -69,7 +69,7 @@ def _flat(tensor: Any) -> Any:
         if tensor.dtype.hasobject:
             raise ValueError(f"Arrays of {name} hold references, which mean nothing in another process. Send them as arguments of calls.")
         flat = numpy.asarray(tensor).ravel()
-        if flat.strides != (flat.itemsize,):  # at most one element, with arbitrary strides
+        if flat.strides != (flat.itemsize,):  # at most one element
             flat = numpy.lib.stride_tricks.as_strided(flat, strides=(flat.itemsize,), writeable=flat.flags.writeable)
         if name == "float16" and flat.flags.aligned and "torch" in sys.modules:
             return sys.modules["torch"].from_numpy(flat if flat.flags.writeable else flat.copy())
@@ -260,12 +260,12 @@ class MemberOfGroup(Group):
                 return
             cuts = [(stop - start) * rank // self.world_size for rank in (*ranks, self.world_size)]
             first, last = cuts[self.rank], cuts[self.rank + 1]
-            # Into the half of the next step: every rank has arrived at this one, so A1 holds.
+            # Every rank has arrived at this step, so A1 holds for the next.
             reduce_into(views[3 - number][self.rank][: last - first], [half[first:last] for half in halves], op)
             earlier = start, cuts
 
     def allgather(self, source: Any, outs: Sequence[Any]) -> None:
-        """Gather every rank's `source` into `outs`, by rank."""
+        """By rank."""
         with self.refusing():
             _check_fit([source, *outs], (source, *outs))
             if len(outs) != self.world_size:
@@ -340,7 +340,7 @@ class MemberOfGroup(Group):
                 memory[start:stop] = views[half][root][: stop - start]
 
     def reduce(self, tensor: Any, root: int, op: ReduceOp) -> None:
-        """Reduce every rank's `tensor` into the root's; the others' are unchanged."""
+        """Into the root's `tensor`; the others' are unchanged."""
         with self.refusing():
             check_tensors([tensor])
             _check_reducible(tensor)
@@ -473,7 +473,6 @@ def _count(tensor: Any) -> int:
 
 # -------------------------------------------------------------------------------------------- signatures
 def _signature(kind: int, tensor: Any = None, op: ReduceOp | None = None, *, root: int = 0, size: int | None = None) -> int:
-    """kind, operation, dtype, root, bytes."""
     dtype = 0
     if tensor is not None:
         name = dtype_name(tensor)

@@ -120,7 +120,7 @@ class ShmWriter(ChannelWriter):
         #: Message number -> refs inside a value in flight, retained until every reader has read it.
         self._refs: deque[tuple[int, list[Any]]] = deque()
         self._wanting = False
-        #: Bytes of the last such message that were passed on.
+        #: Passed-on bytes of the last message.
         self._passed = 0
 
     def try_write(self, value: Any) -> bool:

@@ -18,7 +18,7 @@ class Obstacle(NamedTuple):
 
 @dataclass(frozen=True)
 class SiteGpu:
-    """A device as one process sees it."""
+    """As one process sees it."""
 
     #: In that process.
     index: int
@@ -49,7 +49,7 @@ class Site:
     is_driver: bool = False
     #: Whether it was given GPUs (``num_gpus``).
     owns: bool = False
-    #: Whether it has not used its devices yet, so that further checks would create a context.
+    #: Its devices are unused, so further checks would create a context.
     is_idle: bool = False
     #: None: unknown.
     is_mps_client: bool | None = None

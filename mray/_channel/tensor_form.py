@@ -2,7 +2,7 @@
 
     TENSOR = u32 offset of the memory, u32 length of the header, header (dtype, shape, strides), padding, memory
 
-Exact `torch.Tensor` only, on the CPU, strided (`mray._objects.tensors`); everything else goes through the serializer.
+Exact `torch.Tensor` only, on the CPU, strided; everything else goes through the serializer.
 
 torch has no read-only tensors. A received tensor is its reader's own: it lies in a copy-on-write mapping of the slot
 (`mray._ipc.mapped`). A reader that writes pays a fault for each page, so a reader that has written gets copies for a while, and then is
@@ -18,7 +18,7 @@ from mray._channel.array_form import MOST_REMEMBERED, PREFIX, heads, number_of_e
 from mray._ipc.frames import decode
 from mray._objects.tensors import REQUIRES_GRAD, dense, is_plain, memory_of, shaped
 
-#: Header as it arrives -> dtype, shape, strides, number of elements.
+#: Header -> dtype, shape, strides, number of elements.
 _info: dict[bytes, tuple[Any, tuple[int, ...], tuple[int, ...] | None, int]] = {}
 
 

@@ -3,9 +3,8 @@
 Any process without a parent that has used CUDA; any thread, finalizers included.
 
 **Captures.** While a thread captures a CUDA graph, some calls (allocating, freeing, opening) are refused in every thread of the process,
-and invalidate the capture. Where they do not concern the captured work they are made in the mode that permits them. A word that is set
-or
-awaited on a captured stream would be so at each replay, so `set_word` and `await_word` refuse, and leave the capture intact.
+and invalidate the capture. Where they do not concern the captured work they are made in the mode that permits them. On a captured
+stream a word would be set or awaited at each replay, so `set_word` and `await_word` refuse, and leave the capture intact.
 
 **Undefined by CUDA**, and handled by the layers above: freeing memory that another process has open. The driver frees memory of a dead
 process when no other has it open.
@@ -267,7 +266,7 @@ class CudaDevice(Device):
 
 
 class CudaPlatform(Platform):
-    """The GPUs that this process sees, subject to CUDA_VISIBLE_DEVICES."""
+    """The GPUs that this process sees."""
 
     name = "cuda"
 

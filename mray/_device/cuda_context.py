@@ -41,7 +41,7 @@ def unless_captured(cuda: LibCuda, stream: int, function: Callable[..., int], *a
 
 
 class CudaContext:
-    """The primary context of one device: makes calls in it, and raises their errors."""
+    """The primary context of one device; raises the errors of calls."""
 
     def __init__(self, cuda: LibCuda, ordinal: int, is_expected: Callable[[], bool] = lambda: False) -> None:
         """`is_expected`: whether this context is current in the calling thread, or none is."""

@@ -116,7 +116,7 @@ class CudaTensors:
 
     # ------------------------------------------------------------------------------------ what a tensor is
     def is_tensor(self, value: object) -> bool:
-        """Whether it is of exactly torch's type in plain memory of a CUDA device."""
+        """Of exactly torch's type in plain memory."""
         torch = sys.modules.get("torch")
         if torch is None or type(value) is not getattr(torch, "Tensor", None):
             return False
@@ -150,9 +150,8 @@ class CudaTensors:
         return bool(ask) and ask[0]() == index
 
     def is_plain(self, index: int, stream: int) -> bool:
-        """Whether torch reports that this thread works on the device and the stream, and captures nothing from it.
-
-        False means nothing: the device may not be in use yet, or be in use by another thread.
+        """Whether torch reports that this thread works on the device and the stream, and captures nothing from it. False may mean
+        unknown.
         """
         ask = self.asks or self._find_asks()
         try:
@@ -207,7 +206,6 @@ class CudaTensors:
             streams[index] = before
 
     def use_on(self, tensor: Any, stream: int) -> None:
-        """Notify the allocator of the tensor's memory that work on the stream uses it."""
         tensor.record_stream(self._stream(tensor.get_device(), stream))
 
     # ------------------------------------------------------------------------------------ making tensors

@@ -184,7 +184,7 @@ class Device(ABC):
 
     @abstractmethod
     def tensor(self, address: int, size: int, dtype: str, shape: Sequence[int], strides: Sequence[int] | None, keep: object) -> Any:
-        """A tensor over `size` bytes of memory of this device; every view of it keeps `keep` alive."""
+        """A tensor over `size` bytes of device memory; every view of it keeps `keep` alive."""
 
     @abstractmethod
     def aliases(self, tensor: Any) -> Aliases | None:
@@ -230,7 +230,7 @@ class Platform(ABC):
         """
 
     def look(self, tensor: Any) -> tuple[Hashable, int] | None:
-        """(kind, address) of a tensor; tensors of equal kind differ in nothing but contents and address.
+        """(kind, address) of a tensor; tensors of equal kind differ in nothing else but contents.
 
         None for a tensor that `info` would copy or refuse, that has no elements, or that is on no device here.
         """

@@ -148,16 +148,16 @@ def promise(device: Device, promise: FaultPromise) -> None:
 
 
 def report(fault: DeviceFaultError) -> None:
-    """A call has failed with a fault. Returns immediately."""
+    """Returns immediately."""
     watch = _watch
     if watch is not None:
         watch.report(fault)
 
 
 def listen(tell: Callable[[DeviceFaultError], None]) -> Callable[[], None]:
-    """Report the first fault of this process, once, in a separate thread. Returns the function that ends that.
+    """Report the first fault of this process, once, in a separate thread, to the latest listener. Returns the function that ends that.
 
-    The latest listener is notified. The function waits for the thread, unless `tell` calls it; idempotent.
+    The function waits for the thread, unless `tell` calls it; idempotent.
     """
     global _watch
     watch = _watch = _Watch(tell)

@@ -11,7 +11,7 @@ from typing import Any
 
 from mray._device.device import Platform
 
-#: Items of a list, tuple or dict whose classes are checked.
+#: Items of a container.
 MOST_LOOKED_AT = 16
 #: Warned of, or builtin.
 _known_kinds: set[type] = {int, float, str, bytes, bool, type(None), list, tuple, dict}

@@ -246,9 +246,7 @@ class TensorImports:
             self.let_go(loan.device, loan.stream, loan.lease, loan.use)
 
     def try_bring(self, info: ExportedTensor) -> str:
-        """Open a tensor's memory where it is unknown whether this process can. Returns the reason if it cannot, which the sender gets as
-        the note of its lease.
-        """
+        """Open a tensor's memory where this may fail. Returns the reason if it does, which the sender gets as the note of its lease."""
         try:
             self.bring(*info)
             return ""
@@ -323,7 +321,7 @@ class TensorImports:
 
     # ------------------------------------------------------------------------------------ the end
     def close(self) -> None:
-        """Opened memory is closed once nothing is held and the device has finished with it. Idempotent."""
+        """Opened memory is closed once unused. Idempotent."""
         if not self._closed:
             self._closed = True
             self._current.clear()

@@ -41,7 +41,7 @@ MPS_ENABLED = 133
 
 
 class IpcHandle(ctypes.Structure):
-    """``CUipcMemHandle``: 64 bytes, passed by value."""
+    """``CUipcMemHandle``, passed by value."""
 
     _fields_ = (("reserved", ctypes.c_char * 64),)
 
@@ -111,8 +111,6 @@ FAULTS = frozenset({214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 
 
 
 class CudaError(RuntimeError):
-    """A call of the driver failed."""
-
     def __init__(self, action: str, status: int, name: str, text: str) -> None:
         RuntimeError.__init__(self, action, status, name, text)
         self.action = action

@@ -47,7 +47,7 @@ class NcclError(RuntimeError):
 
 
 class UniqueId(ctypes.Structure):
-    """``ncclUniqueId``: 128 bytes, passed by value."""
+    """``ncclUniqueId``, passed by value."""
 
     _fields_ = (("internal", ctypes.c_char * 128),)
 
@@ -107,7 +107,7 @@ class LibNccl:
         return bytes(unique_id)
 
     def NcclCommunicator(self, ndev: int, commId: bytes, rank: int) -> NcclCommunicator:  # noqa: N802, N803
-        """Become a rank; waits until all ranks do."""
+        """Waits until all ranks do."""
         handle = ctypes.c_void_p()
         self.call("ncclCommInitRank", ctypes.byref(handle), ndev, UniqueId.from_buffer_copy(commId), rank)
         return NcclCommunicator(self, handle)
@@ -179,7 +179,7 @@ _found: LibNccl | None = None
 
 
 def load() -> LibNccl:
-    """The library of this process. Raises LookupError that says what to install."""
+    """Raises LookupError that says what to install."""
     global _found
     if _found is None:
         reasons = []

@@ -158,7 +158,7 @@ def _open(kind: type[_Kind], device: Device, place: str, key: bytes, handle: byt
 
 
 def open_region(device: Device, place: str, key: bytes, handle: bytes) -> Mapping:
-    """A region of another process's pool. May take long. Raises NotOpenedError."""
+    """May take long. Raises NotOpenedError."""
     return _open(Mapping, device, place, key, handle)
 
 

@@ -108,10 +108,7 @@ class MemoryPool:
 
     # ------------------------------------------------------------------------------------ blocks
     def claim(self, size: int, stream: int) -> Block:
-        """A block of `size` bytes, which work on this stream may write to.
-
-        Raises DeviceOutOfMemoryError when the device is full, NotExportedError.
-        """
+        """A block of `size` bytes for work on this stream. Raises DeviceOutOfMemoryError, NotExportedError."""
         size = block_size(size)
         with self._lock:
             self._take_back()

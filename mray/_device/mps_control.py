@@ -41,7 +41,7 @@ _LEFT_ALONE = (
 
 
 def find_program() -> str:
-    """Its path; "" without one."""
+    """Its path, or "" without one."""
     from mray._common.kept import shutil  # noqa: PLC0415  (on the way to the first answer of a session, as below)
 
     return shutil.which(PROGRAM) or ""

@@ -63,7 +63,7 @@ class Library:
         return unique_id
 
     def communicator(self, world_size: int, unique_id: bytes, rank: int, device: int) -> Any:
-        """Become a rank, on the device of this index; waits until all ranks do."""
+        """Become a rank, on this device; waits until all ranks do."""
         _stay_on_this_machine()
         with self.platform.nccl_device(device):
             return self.module.NcclCommunicator(world_size, unique_id, rank)
@@ -90,7 +90,7 @@ def library() -> Library:
 
 
 def nccl_version() -> int:
-    """As NCCL counts (22705 is 2.27.5); 0 without one."""
+    """As NCCL counts; 0 without one."""
     try:
         return library().version
     except LookupError:

@@ -70,7 +70,7 @@ class _Host:
         self._address = ctypes.addressof(self._memory)
 
     def copy(self, address: int, *, back: bool) -> bytes:
-        """To memory of the device, or `back`; waits for it. Returns the contents."""
+        """To memory of the device, or `back`; waits. Returns the contents."""
         device, stream = self._device, self._device.current_stream()
         device.register_host(self._address, SIZE)
         try:

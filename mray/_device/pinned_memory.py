@@ -50,7 +50,7 @@ class PinnedMemory:
         return address, _HANDLE.pack(kernel_pid(), start_of(kernel_pid()), fd, os.fstat(fd).st_ino, size)
 
     def open(self, handle: bytes) -> int:
-        """Map another process's memory. Raises RuntimeError when the owner has exited, OSError when this process cannot open it."""
+        """Raises RuntimeError when the owner has exited, OSError when this process cannot open the memory."""
         pid, _started, fd, inode, size = _HANDLE.unpack(handle)
         gone = f"process {pid}, whose memory this is, is gone"
         try:

@@ -250,7 +250,7 @@ class Peers:
         self.streams: dict[tuple[Device, int], Timeline | None] = {}
         #: By timeline, the latest number that memory waits for.
         self._latest: dict[tuple[PeerTimelines, int], int] = {}
-        #: Once nothing is in use: the ends of the work of those streams.
+        #: Once nothing is in use: the ends of those streams' work.
         self._last: list[Point] = []
 
     def open(self, device: Device, key: bytes, handle: bytes) -> PeerTimelines:

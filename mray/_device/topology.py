@@ -54,7 +54,7 @@ def _cpus_in(path: str, allowed: Container[int]) -> tuple[int, ...]:
 
 
 def numa_nodes(allowed: Iterable[int], root: str = _SYSTEM) -> list[tuple[int, ...]]:
-    """Their allowed CPUs, where there are any; one node where the kernel knows none."""
+    """Their allowed CPUs; one node where the kernel knows none."""
     usable = set(allowed)
     directory = os.path.join(root, "devices/system/node")
     try:

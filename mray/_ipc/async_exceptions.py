@@ -15,9 +15,8 @@ Calls of the C function by other means raise immediately.
 Note [no call in between]
 -------------------------
 Python checks for signals, switches threads and raises asynchronous errors where a function is called, begins or loops; not where an
-attribute or an item is read. So a step that must be atomic reads attributes, which are properties implemented by C functions. The
-garbage
-collector would run finalizers in between (`mray._common.uncollected`).
+attribute or an item is read. So a step that must be atomic reads attributes, which are properties implemented by C functions. The garbage
+collector is off meanwhile: it would run finalizers in between (`mray._common.uncollected`).
 
 Rejected: a lock or a flag around what must not be cut (two calls in each function); a trace function that raises in the waiting thread
 (impossible before Python 3.12).
