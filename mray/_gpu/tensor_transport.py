@@ -23,7 +23,7 @@ A stream that waits for the kernels of a dead holder continues, over undefined c
 checks, when its value is pickled, whether they ever arrived (`TensorStore.why_lost`). Tensors that were got, and those that outlive
 the call, are not checked.
 
-Rejected: sending tensors ahead when the ref is passed on, as Ray does.  Each of the two processes would wait for a dead one; here only
+Rejected: sending tensors ahead when the ref is passed on, as Ray does. Each of the two processes would wait for a dead one; here only
 the receiver does, and the kernel notifies it.
 """
 

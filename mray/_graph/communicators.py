@@ -1,6 +1,4 @@
-"""The communicators of a graph's actors, created by all members at the same time when the graph is allocated (libraries synchronize when
-they are initialized), and destroyed when the actor leaves it.
-"""
+"""The communicators of a graph's actors, created by all members at the same time (libraries synchronize when they are initialized)."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ class Membership(NamedTuple):
 
 
 class AcceleratorGroup:
-    """Stands, in the compiling process, for the communicator that the user registered for an accelerator; each actor creates its own."""
+    """Stands, in the compiling process, for the communicator that the user registered for an accelerator."""
 
     def __init__(self, accelerator: Accelerator, actors: Sequence[Any]) -> None:
         self._make = accelerator.communicator_cls

@@ -1,6 +1,6 @@
 """The pictures of a compiled graph, as its methods.
 
-`mray._picture`, which draws, is imported at the first picture.
+`mray._picture` is imported at the first picture.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`GraphHost`: the services of a process for the graphs in it.
 
-Implemented by `mray._backends.graph_host`, since graphs and the runtime do not import each other.
+Implemented by `mray._backends.graph_host`.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class GraphHost(GroupHost, Protocol):
 
 
 def weakly(method: Callable[..., object], *arguments: object) -> Callable[[Exception], None]:
-    """A callback that calls ``method(*arguments, error)`` and does not keep the method's object alive."""
+    """A callback ``method(*arguments, error)`` that does not keep the method's object alive."""
     reference = weakref.WeakMethod(method)
 
     def tell(error: Exception) -> None:

@@ -21,7 +21,7 @@ def check_inputs(graph: Graph, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def packer(graph: Graph) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
-    """Of checked arguments."""
+    """Pack checked arguments."""
     if graph.form == DIRECT:
         return lambda args, kwargs: args[0]
     if graph.form == SIGNAL:
@@ -32,7 +32,7 @@ def packer(graph: Graph) -> Callable[[tuple[Any, ...], dict[str, Any]], Any]:
 
 
 def picker(key: int | str, by: str) -> Callable[[Any], Any]:
-    """By `Argument.key` and `Argument.by`."""
+    """Pick by `Argument.key` and `Argument.by`."""
     if by == PART:
         half = 0 if isinstance(key, int) else 1
         return lambda value: value[half][key]

@@ -1,4 +1,4 @@
-"""The plan of a graph: the frozen data that the passes hand to each other.
+"""The plan of a graph: frozen data of the passes.
 
 An *endpoint* is the driver (`DRIVER`), an actor, by its id, or a worker that is leased for the graph's functions (``function-0``, ...).
 """
@@ -178,8 +178,6 @@ class Operation(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """All decisions about a graph, taken before any part exists."""
-
     graph_id: str
     graph: Graph
     channels: tuple[Route, ...]

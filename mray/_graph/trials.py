@@ -6,8 +6,8 @@
     WITHDRAW --------------------------------------> free it
     the sites of the readers get the failures: `mray._channel.select` chooses the next transport
 
-For pairs of processes that CUDA IPC or pinned memory would join. A trial creates a context on the device, so a driver that has not used
-its GPU is left out unless a hint sends tensors there; such edges try when tensors are sent (`mray._gpu.cuda_ipc`).
+A trial creates a context on the device, so a driver that has not used its GPU is left out unless a hint sends tensors there; such
+edges try when tensors are sent (`mray._gpu.cuda_ipc`).
 """
 
 from __future__ import annotations

@@ -12,5 +12,4 @@ calls share the actor's main thread.
     cell           holds a value of the current execution between two operations
     inlet          one channel of a step that reads several; it owes the messages of executions that have failed without them
     overlap        communication that has begun and is waited for by the step that uses its value
-    probe          a wrapper around reads, writes and methods, added and removed between two executions (`mray._graph.watch`)
 """

@@ -1,7 +1,6 @@
 """``async def`` methods in programs: each call runs to its end before the program goes on.
 
-All run in one event loop of the actor's main thread, so that a method's locks and connections are valid for the next call. Tasks that a
-method leaves behind run on while the next one runs.
+All run in one event loop of the actor's main thread, so that a method's locks and connections are valid for the next call.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ def to_the_end(method: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[...,
 
 
 def event_loop() -> Any:
-    """The event loop that the ordinary calls of the actor's main thread use. Called in that thread."""
+    """The event loop of the actor's main thread; called there."""
     loop = own_loop()
     if loop is None:
         import asyncio  # noqa: PLC0415  (slow to import, and rarely needed)

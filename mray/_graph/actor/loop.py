@@ -60,7 +60,7 @@ from mray.exceptions import RayChannelError
 
 
 class Program:
-    """One graph's part of an actor, with its position."""
+    """One graph's part of an actor."""
 
     def __init__(
         self,
@@ -86,10 +86,9 @@ class Program:
         self._actions = code.actions
         self._waits = code.waits
         self._inlets = code.inlets
-        #: Of the current execution.
         self._cells = code.cells
         self._blank = [None] * len(code.cells)
-        #: The probe from the next execution on; guarded, like the exchange of actions, by `_exchanging`.
+        #: From the next execution on; guarded, like the exchange of actions, by `_exchanging`.
         self._wanted: Probe | None = None
         self._exchanging = threading.Lock()
         #: Whether `run` returns at the end of the execution even without pending work.
@@ -98,7 +97,7 @@ class Program:
         #: By operation, the readers that it does not wait for.
         self._others = [tuple(reader for reader in readers if reader.ready != wait) for wait in code.waits]
         lone = {channel.index for channel in assignment.channels if len(channel.readers) == 1}
-        #: By operation, whether it reads a channel that only this actor reads.
+        #: By operation, whether this actor alone reads its channel.
         self._alone = [operation.kind == READ and operation.channel in lone for operation in assignment.operations]
         self._place = 0
         self.thread = threading.get_ident()
@@ -148,9 +147,9 @@ class Program:
             self.executions += executions
 
     def probe(self, probe: Probe | None) -> None:
-        """Put this probe around its operations, or none, from the next execution on. Any thread, at any time.
+        """Put this probe around its operations, or none, from the next execution on. Any thread.
 
-        The main thread exchanges the actions: `run` is replaced by a function that does it, so that executions do not check for a probe.
+        `run` is replaced by a function that exchanges the actions, so that executions do not check for a probe.
         """
         with self._exchanging:
             self._wanted = probe
@@ -187,7 +186,7 @@ class Program:
         place, executions, running = self._place, self.executions, False
         inner = stack
         for position, frame in enumerate(stack):
-            # Invariant: `run` keeps its position in these two, and in no attribute before it leaves.
+            # Invariant: `run` keeps its position in these two, and in no attribute.
             if frame.f_code is type(self).run.__code__ and frame.f_locals.get("self") is self:
                 place = frame.f_locals.get("place", place)
                 executions += frame.f_locals.get("executions", 0)
@@ -265,7 +264,7 @@ class GraphService:
         self._per_core = 0.0
         #: Dead owners, and ids of graphs to leave.
         self._gone: deque[str] = deque()
-        #: Copies whose program a thread is creating -> their processes; a thread whose entry was removed gives up.
+        #: Copies whose program a thread is creating -> their processes; without its entry a thread gives up.
         self._attaching: dict[str, str] = {}
         #: Held while `_attaching` or the programs change.
         self._changing = threading.Lock()
@@ -421,7 +420,7 @@ class GraphService:
         return bool(spinner.spin(self._programs[0].ready if len(self._programs) == 1 else self.ready, stop=pending))
 
     def state(self, graph_id: str) -> bytes:
-        """The pickled `ProgramState`, or of None when the actor takes no part in it. Any thread."""
+        """The pickled `ProgramState`, or None when the actor takes no part. Any thread."""
         program = next((program for program in self._programs if program.assignment.graph_id == graph_id), None)
         return pickle.dumps(None if program is None else program.state())
 

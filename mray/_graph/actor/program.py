@@ -1,9 +1,9 @@
 """Compiling an actor's operations into a flat list of closures.
 
-Each action does one operation and returns how many positions the program advances: 0 when it would block. Ends, cells and methods are
-bound when the graph is allocated. A program of one step that reads one value and sends one on is a single action.
+Each action does one operation and returns how many positions the program advances: 0 when it would block. A program of one step that
+reads one value and sends one on is a single action.
 
-A method that raises produces a `Failed`, which travels along the edges in the place of the value; steps that receive one pass it on.
+A method that raises produces a `Failed`, which travels in the place of the value; steps pass it on.
 """
 
 from __future__ import annotations

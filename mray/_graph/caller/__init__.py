@@ -8,9 +8,7 @@
     execution      one input on its way through the graph, by number: submitted, in flight until its results have arrived, then finished
     claim          the right to take one result once: `CompiledDAGRef`, `CompiledDAGFuture`
     backpressure   how `execute` responds to too many executions in flight or kept results: refuse, or wait for room
-    room           the state in which one more execution may be submitted
-    owner          the process that compiled a graph; other processes receive a `GraphHandle` of it
 
-Rejected: a thread that reads results and completes futures (a hand-over costs more than the round trip); an object for the executions
-instead of a base class (one more call in `execute` and `get`).
+Rejected: a thread that reads results (a hand-over costs more than the round trip); an object for the executions instead of a base
+class (one more call in `execute` and `get`).
 """

@@ -62,7 +62,7 @@ class Allocation:
         self.process_count = len(set(self.processes.values()))
         self.prefix = f"{host.prefix}g{plan.graph_id[:16]}-"
         self.ends = ChannelEnds()
-        #: Pending answers to STOP, by endpoint.
+        #: Answers to STOP, by endpoint.
         self._left: dict[str, Pending] = {}
         torch = os.path.join(os.getcwd(), FOLDER) if not plan.copy_of and settings.CGRAPH_TORCH_PROFILING.get() else ""
         self.profilers = Profilers(torch, settings.CGRAPH_NVTX_PROFILING.get())
@@ -198,7 +198,7 @@ class Allocation:
         lending = [channel for channel in self.plan.channels if channel.transport in DEVICE]
         trimmed = {endpoint for channel in lending for endpoint in (channel.writer, *channel.readers)} - {DRIVER}
         trimmed.update(endpoint for endpoint, pending in self._left.items() if _lent(pending))
-        # Last: the last process that closes an endpoint frees the memory of the others.
+        # Last: the last process that closes an endpoint frees the memory of others.
         for endpoint in trimmed:
             with contextlib.suppress(Exception):
                 self.host.request(self.processes[endpoint], TRIM, b"")

@@ -59,8 +59,8 @@ class CompiledGraph(Executions, Depicted):
     def stream(self, inputs: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
         """``async for value in graph.stream(inputs)``: execute the graph with each input and yield the results in input order.
 
-         As many executions are in flight as the graph allows; the next input is taken when there is room.
-        A method's exception is raised in order and ends the stream; executions in flight are then dropped.
+        As many executions are in flight as the graph allows. A method's exception is raised in order and ends the stream; executions in
+        flight are then dropped.
         """
         if not self.limits.enable_asyncio:
             raise ValueError("Use execute if enable_asyncio=False")
@@ -91,7 +91,7 @@ class CompiledGraph(Executions, Depicted):
     # ------------------------------------------------------------------------------------ looking
     @classmethod
     def awaited(cls) -> set[int]:
-        """By `id`, the graphs that threads of this process wait for."""
+        """By `id`, the graphs that threads here wait for."""
         found = set()
         with uncollected:
             for innermost in sys._current_frames().values():

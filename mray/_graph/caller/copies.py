@@ -6,13 +6,13 @@
     ATTACH (`Allocation`) ─────────────────────────────────────────────────────────────────────────────▶ one more program
         ◀─────────────────── ENDED, or the owner's death      the copy ends
 
-A copy is released with the last handle in its process, and ends with the owner's graph: its users then get RayChannelError. An actor's
-reading thread receives ATTACH, and a separate thread creates the program, since the main thread might be the one that waits.
+A copy is released with the last handle in its process, and ends with the owner's graph (RayChannelError). A separate thread of the
+actor creates the program, since the main thread might be the one that waits.
 
 Each process's executions stay in order at every actor; those of several processes interleave, even in the middle of an execution. So
 graphs are not copied if their actors do something together, or use devices tested between the original processes only (`why_not`).
 
-Rejected: executions through the owner: slower, and needs an order between two paths.
+Rejected: executions through the owner: slower.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def copy_of(host: GraphHost, handle: GraphHandle) -> GraphCopy:
         return graph
 
 
-#: Guards the check and creation of a copy.
+#: Guards the creation of a copy.
 _making = threading.Lock()
 
 
@@ -97,9 +97,7 @@ def end_copy(host: GraphHost, payload: bytes) -> bytes:
 
 
 class GraphCopy:
-    """`CompiledGraph` for another process's graph; the first call creates the copy. Any thread, any event loop. `teardown` ends the graph
-    for this process alone.
-    """
+    """The first call creates the copy. Any thread, any event loop. `teardown` ends the graph for this process alone."""
 
     def __init__(self, host: GraphHost, handle: GraphHandle) -> None:
         self._host = host

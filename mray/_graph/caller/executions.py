@@ -2,8 +2,6 @@
 
     execute: value -> input channel -> actors ... -> output channels -> fetch
 
-Results arrive in the order of execution; `fetch` out of order keeps earlier results.
-
 Any thread may call, and coroutines of any event loop. One lock guards the counters and the state; no thread sleeps while holding it.
 Finalizers only record dropped refs.
 """
@@ -121,7 +119,7 @@ class Executions:
         #: Reentrant, since finalizers may run while it is held: they are refused (`_mend`).
         self._lock = threading.RLock()
         self.state = ALIVE
-        #: Raised to users when not ALIVE; None: channel closed.
+        #: Raised when not ALIVE; None: channel closed.
         self.cause: Exception | None = None
 
         self._input = Input(plan, made.ends.writers, host.failure, limits)
@@ -129,7 +127,7 @@ class Executions:
         self._submitted = 0
         #: Whether an asynchronous exception may have come between sending an input and creating its ref.
         self._is_cut = False
-        #: Callers waiting for room: woken by taking or dropping a result.
+        #: Callers waiting for room.
         self.room_wanted = 0
 
         self._outputs = range(len(graph.outputs)) if graph.returns_list else None
@@ -145,7 +143,7 @@ class Executions:
         cores = usable_cores()
         is_oversubscribed = 1 < cores < made.process_count
         self.spinner: AdaptiveSpinner = host.spinner.in_turns(CALLER_WINDOW) if is_oversubscribed else host.spinner
-        #: Whether an actor lives in this process; its main thread runs the program while it waits.
+        #: Whether an actor lives here; its main thread runs the program while it waits.
         self.runs_here = any(made.processes[actor] == host.process for actor in graph.actors)
         made.watch(weakly(self._break))
         host.graphs.add(self)
@@ -457,7 +455,7 @@ class Executions:
             "for ever. Call `ray.get()` on CompiledDAGRef's before submitting more, or increase `_max_buffered_results`."
         )
 
-    # Called without the lock, since a report waits for actors.
+    # Without the lock, since a report waits for actors.
     def submit_timed_out(self, timeout: float | None) -> RayChannelTimeoutError:
         return RayChannelTimeoutError(
             f"The compiled graph took no input within {timeout} seconds. If the execution is expected to take a long time, increase "
@@ -491,7 +489,7 @@ class Executions:
     def teardown(self, kill_actors: bool = False) -> None:
         """End the graph. Its actors become free for other work, or are killed. Idempotent.
 
-        Waits for running methods; after `DAGContext.teardown_timeout` seconds it logs a warning and continues without them.
+        Waits for running methods; after `DAGContext.teardown_timeout` seconds it logs a warning and continues.
         """
         self._end(self.limits.teardown_timeout, kill_actors=kill_actors)
 
@@ -528,7 +526,7 @@ class Executions:
         self.completions.look()
 
     def abandon(self) -> None:
-        """Release memory and names without notifications, since the graph's simulated process has ended."""
+        """Release memory and names without notifications, since the simulated process has ended."""
         if self.state is not TORN_DOWN:
             self.state = TORN_DOWN
             self._made.release()
@@ -563,7 +561,7 @@ class Completions:
         self._seen = 0
         #: Of callers that want to submit.
         self._room: list[Callback] = []
-        #: An attribute so that an interrupt in one thread loses no callback of another.
+        #: An attribute, so that an interrupt in one thread loses no callback of another.
         self._due: deque[Callback] = deque()
 
     @property
@@ -606,7 +604,6 @@ class Completions:
             service.run(graph.results.any_ready)
 
     def look(self) -> None:
-        """Call back; called without the lock."""
         graph = self._of()
         if graph is None or not self.awaited:
             return
@@ -644,7 +641,7 @@ class Completions:
 
 
 def wait_until(host: GraphHost, runs_here: bool, predicate: Callable[[], Any], deadline: float | None) -> bool:
-    """`runs_here`: an actor of the graph lives in this process; if this is its thread, it runs the program while it waits."""
+    """`runs_here`: an actor of the graph lives in this process; its own thread runs the program while it waits."""
     service = host.service
     while True:
         remaining = None if deadline is None else max(deadline - now(), 0.0)

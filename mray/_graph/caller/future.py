@@ -1,7 +1,6 @@
 """`CompiledDAGFuture`, which `execute_async` returns: a claim to one output of one execution, to be awaited.
 
- No task runs for a future: it reads its result when it is awaited, and
-a cancelled wait loses nothing.
+A future reads its result when it is awaited, and a cancelled wait loses nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class CompiledDAGFuture(Unique):
         self._awaited = True
         try:
             if watcher.is_due():
-                yield  # before the result is claimed: a cancellation here loses nothing
+                yield  # a cancellation here loses nothing
             value = self._spin(watcher.patience)
             while value is NOTHING:
                 yield from self._sleep(watcher)

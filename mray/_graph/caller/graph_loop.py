@@ -2,8 +2,8 @@
 
     actor: publish, ring ───▶ doorbells of this process ───▶ epoll of the watcher ───▶ selector of the loop ───▶ look, wake the coroutine
 
-The doorbells are in the loop's own selector while a coroutine waits, so that a result wakes no other thread. Deaths and results that
-another thread has read come from the thread that reads the sockets.
+The doorbells are in the loop's own selector, so that a result wakes no other thread. Deaths and results that another thread has read
+come from the reading thread.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class LoopWatcher:
         self._host = host
         #: The callback closes the epoll, since this watcher is in reference cycles.
         self._loop = weakref.ref(loop, lambda _gone: self._unwatch(None))
-        #: Those that coroutines of this loop wait for.
+        #: Waited for by coroutines of this loop.
         self._awaited: set[Completions] = set()
         self._poll: select.epoll | None = None
         self._doorbells: tuple[int, ...] = ()
@@ -52,7 +52,7 @@ class LoopWatcher:
         self.patience = AdaptiveSpinner(YIELD_AFTER)
 
     def is_due(self) -> bool:
-        """Whether a coroutine must yield even with a result: once in `FAIRNESS` seconds."""
+        """Whether a coroutine must yield even with a result."""
         if not self._host.reactor.wakeup_fds:
             return True  # no process computes meanwhile
         now = monotonic()

@@ -1,4 +1,4 @@
-"""`CompiledDAGRef`, which `execute` returns: a claim to one output of one execution; and `mray.wait` on such refs.
+"""`CompiledDAGRef`, which `execute` returns; and `mray.wait` on such refs.
 
 The finalizer of an unread ref, which may run between any two byte codes, only appends to the graph's dropped refs.
 """

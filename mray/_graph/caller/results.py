@@ -1,7 +1,7 @@
 """The results of a graph on the caller's side: arrived, kept, or unwanted. No method waits.
 
-Executions finish in order. An execution is finished when every output has arrived or one is a failure, which then stands for all
-outputs; later values are skipped on arrival.
+Executions finish in order: when every output has arrived or one is a failure, which stands for all; later values are skipped on
+arrival.
 """
 
 from __future__ import annotations

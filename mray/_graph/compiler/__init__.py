@@ -12,6 +12,5 @@ own work when it fails.
     group              steps of several actors that synchronize: a collective, of which each blocks until all of them run
     place              an operation by its actor and its index in the actor's program: the nodes of the deadlock pass's graph
 
-Rejected: passes that allocate: a graph refused late would leave channels behind, and a plan could not be drawn or simulated without
-actors.
+Rejected: passes that allocate: a graph refused late would leave channels behind.
 """

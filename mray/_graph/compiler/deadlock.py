@@ -1,9 +1,9 @@
 """Pass: prove that no execution can hang, or show the cycle. Pure.
 
 Within one execution an operation waits for the previous one in its actor's program, and a READ for the WRITE of its channel; a WRITE
-whose channel blocks waits until its readers have come to their READs, and steps that synchronize wait for each other likewise. If these
-edges have no cycle, no execution hangs, however many are in flight: every other wait (for room in a ring, the actor's previous
-execution) is for an earlier execution, and the driver reads every output.
+whose channel blocks waits for its readers' READs, and steps that synchronize wait for each other likewise. If these edges have no
+cycle, no execution hangs: every other wait (for room in a ring, the actor's previous execution) is for an earlier execution, and the
+driver reads every output.
 """
 
 from __future__ import annotations

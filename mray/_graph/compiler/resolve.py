@@ -3,8 +3,8 @@
 A channel per source that another endpoint reads and per transport that its readers need: one writer, all its readers by that transport.
 A source read by its producer alone has none.
 
-*Relays.* GPUs that read the memory of one would share its link, so from three remote readers on, two read it and each passes it on to
-two others over other links; actors that share a GPU get it from the first of them. A relay is a channel of the same source that a reader
+*Relays.* GPUs that read one's memory would share its link, so from three remote readers on, two read it and each passes it on to two
+others over other links; actors that share a GPU get it from the first of them. A relay is a channel of the same source that a reader
 writes right after reading. An actor of the tree waits only for those above it.
 """
 

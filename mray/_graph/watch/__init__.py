@@ -8,10 +8,5 @@
 
 An unobserved graph pays nothing: a report reads the stack, and a probe is compiled into the list of actions.
 
-    probe          a wrapper around reads, writes and methods that makes spans or ranges
-    mark           a point of a device's stream; two of them make a span of the device
-    attachment     the functions of a graph that begin a profile, put its probes around the caller's ends and remove them
-    profiler       the torch profiler or NVTX, while the graph lives
-
 Rejected: a second loop for profiled programs (not the program to be measured).
 """

@@ -4,7 +4,7 @@ A program without probes has no trace of them.
 
     try_read, try_write, method  --probe-->  the same, recorded  --compile_program-->  actions
 
-A wait begins with the first try that finds no message and ends with the one that finds it. A program's spans never overlap.
+A wait begins with the first try that finds no message. A program's spans never overlap.
 """
 
 from __future__ import annotations
@@ -54,8 +54,6 @@ def probed_writers(probe: Probe, channels: Mapping[int, Route], writers: Mapping
 
 # ------------------------------------------------------------------------------------------------ spans
 class SpanProbe:
-    """Of one endpoint, on one track."""
-
     def __init__(self, buffer: Buffer, track: str, marks: DeviceMarks | None = None) -> None:
         self._add = buffer.add
         self._track = track

@@ -6,7 +6,7 @@
     stop: "unprofile" ──────────────────────────────────────▶ ends, and returns its spans
     Profile: spans, percentiles, a Chrome trace file ◀─────── (a dead actor's are lost: the profile says so)
 
-A profile begins and ends while executions are in flight, with the operation that each process is at or comes to next.
+A profile begins and ends while executions are in flight.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PATIENCE = 2.0
 
 
 class Attachment(NamedTuple):
-    #: ValueError while another profile runs, RayChannelError when the graph has ended.
+    #: ValueError during another profile, RayChannelError when the graph has ended.
     begin: Callable[[Profile], None]
     #: Around the input's writing and the results' reading.
     put_probes: Callable[[Probe, Probe], None]
@@ -43,8 +43,6 @@ class Attachment(NamedTuple):
 
 
 class Profile:
-    """The spans of one graph; see `CompiledGraph.profile`."""
-
     def __init__(
         self,
         participants: Participants,
@@ -81,9 +79,7 @@ class Profile:
         self.stop()
 
     def start(self) -> Profile:
-        """Begin; returns when every actor that answers records. ValueError when the graph is being profiled, RayChannelError when it has
-        ended.
-        """
+        """Returns when every actor that answers records. ValueError when the graph is being profiled, RayChannelError when it has ended."""
         self._attachment.begin(self)
         try:
             self._begin_everywhere()

@@ -36,7 +36,7 @@ class RunningProgram(Protocol):
     assignment: Assignment
 
     def probe(self, probe: Probe | None) -> None:
-        """Put this probe around its operations, or none, from the next execution on. Any thread, at any time."""
+        """Put this probe around its operations, or none, from the next execution on. Any thread."""
 
 
 @dataclass

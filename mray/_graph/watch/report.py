@@ -5,7 +5,7 @@
     adds a line of its own waits                 the operation that its program is at, the number of executions,
     waits a moment, combines the answers <-----  the stack of its main thread
 
-A running graph records nothing for it: the position is read from the main thread's stack.
+A running graph records nothing for it.
 """
 
 from __future__ import annotations
