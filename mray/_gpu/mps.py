@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 #: Seconds until a daemon must answer; and between the first two polls (each pause doubles).
 _START_SECONDS = 15.0
 _FIRST_PAUSE = 0.01
-#: Seconds for the termination of clients before they are killed; and for a daemon to quit.
+#: Seconds for clients to terminate before they are killed; and for a daemon to quit.
 _TERMINATE_SECONDS = 3.0
 _QUIT_SECONDS = 3.0
 #: Variables by which the user chooses a worker's daemon or GPUs, so that it is left alone.

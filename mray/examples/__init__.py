@@ -1,8 +1,7 @@
 """Programs to read and to run: ``python -m mray.examples`` runs them all, ``python -m mray.examples.NAME`` one.
 
 Each does the same work by ordinary calls (``remote`` and ``get``) and through a compiled graph, and prints both latencies: the time
-from the call until its value has arrived in the driver. They use the public API, except for the pretended GPU on machines without
-one.
+from the call until its value has arrived in the driver.
 
 | name | what |
 |---|---|

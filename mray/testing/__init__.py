@@ -5,6 +5,5 @@
     null          GPUs of host memory (MRAY_NULL_DEVICES): null_memory, null_stream, null_array; null_nccl carries collectives
     points        steps of the runtime's protocols at which a process is delayed or dies (MRAY_POINTS)
 
-Nothing of mray imports this package: `mray._device.platform` and `mray._common.named_points` load a module of it by name if its setting
-asks for one.
+Nothing of mray imports this package: `mray._device.platform` and `mray._common.named_points` load its modules by name.
 """

@@ -1,4 +1,4 @@
-"""Pretended GPUs: devices of host memory, whose work is done later, so that everything above runs, and fails, as with real ones.
+"""Pretended GPUs: devices of host memory, whose work is done later, so that everything above runs and fails as with real ones.
 
     MRAY_NULL_DEVICES="4,peer=0,late=0.002"      four of them on the machine, visible through CUDA_VISIBLE_DEVICES as usual
     MRAY_NULL_DEVICES="4,ipc=0,words=0"          in a process that cannot open memory of others, or wait for their work;
@@ -8,8 +8,6 @@
 Where CUDA's behaviour is undefined, this is an error if possible: work on memory that is freed, closed or out of bounds, or of a
 device without peer access, is a fault, after which each call raises and no 64-bit field is set. Memory of dead arrays is overwritten
 in the order of streams, so that late work reads garbage.
-
-For tests: `hold` and `set_late`.
 """
 
 from __future__ import annotations

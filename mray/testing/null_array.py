@@ -107,7 +107,6 @@ class Storage:
         self.region = region
         self.keep = keep
         self.stream = heap.streams.current
-        #: Other streams that use the memory.
         self.used_on: list[NullStream] = []
 
     def use_on(self, stream: NullStream) -> None:
@@ -230,7 +229,7 @@ class NullArray(NDArrayOperatorsMixin):
 
     def copy_(self, source: Any, casting: Any = "same_kind") -> NullArray:
         is_ours = isinstance(source, NullArray)
-        target, taken = self.view, source.view if is_ours else np.array(source)  # the caller may change it
+        target, taken = self.view, source.view if is_ours else np.array(source)  # it may change
         _check_fits(taken.dtype, taken.shape, target, casting)
         ours = self.storage.heap.streams.current
         theirs = source.storage.heap.streams.current if is_ours else ours

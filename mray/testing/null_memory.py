@@ -39,7 +39,6 @@ _mmap = _libc.mmap
 _mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
 _mmap.restype = ctypes.c_void_p
 
-#: Addresses reserved at a time.
 _RESERVED = 1 << 40
 
 #: Owner's pid, descriptor, inode, bytes, machine-wide number of the device.
@@ -116,7 +115,6 @@ class NullRegion:
         self.end = self.base + self.size
         self.device = device
         self.is_opened = is_opened
-        #: Work that touches a region not in use is an error.
         self.is_live = True
         _map(self.base, size, _PROT_READ_WRITE, _MAP_SHARED | _MAP_FIXED, file.fd)
         self._end = at_end(_unmap, self.base, size)

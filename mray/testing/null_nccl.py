@@ -76,7 +76,7 @@ def get_version() -> int:
 
 
 def get_unique_id() -> bytes:
-    """A new id for a communicator."""
+    """A new communicator id."""
     return secrets.token_hex(_ID_BYTES // 2).encode()
 
 
@@ -213,7 +213,7 @@ class NcclCommunicator:
     def _message(self, address: int, size: int, datatype: int, peer: int, sends: bool) -> None:
         """The receiver first sends what it expects."""
         if peer == self._rank:
-            self._error = _USAGE  # needs a receive in one group, which mray does not use
+            self._error = _USAGE  # needs a receive in one group
             return
         line = self._lines[peer, _UP if sends == (self._rank > peer) else _DOWN]
         head = _HEAD.pack(_SEND, datatype, 0, 0, size)
@@ -245,7 +245,6 @@ class NcclCommunicator:
         self._queue(stream, work)
 
     def _share(self, own: bytes, compute: Callable[[list[bytes]], list[bytes]]) -> bytes:
-        """Send the bytes to rank 0; returns its result for this rank."""
         if self._rank:
             line = self._lines[0, _STAR]
             _write_message(line, own)

@@ -4,8 +4,8 @@
     NullStream.launch(work)               -- queue -> started when it is at the head, and the stream has done its earlier work
     NullStream.order(step)                -- queue -> a 64-bit field of the host is set, or waited for, of this process or of another one
 
-Only `NullStream.synchronize` and a full queue block the caller. Work can be delayed (`set_late`), so that code that does not wait for
-an event reads a wrong result, and a stream can be stopped (`StreamHold`).
+Only `NullStream.synchronize` and a full queue block the caller. Work can be delayed (`set_late`), and a stream stopped
+(`StreamHold`).
 
 *Hardware queues.* As with CUDA, the streams of a device share a few (CUDA_DEVICE_MAX_CONNECTIONS), each a FIFO. Work of two streams
 of one queue may run concurrently; but while the head of a queue waits, for an event or for earlier work of its stream, entries of
@@ -111,7 +111,6 @@ class HardwareQueue:
         self.streams = 0
 
     def is_full(self) -> bool:
-        """Whether a call must wait."""
         return len(self._waiting) >= CAPACITY
 
     def put(self, stream: NullStream, step: Callable[[], object], *, runs: bool, takes_room: bool) -> None:
@@ -258,9 +257,7 @@ class Streams:
     def __init__(self, fault: Fault, *, waits: bool = False) -> None:
         self.fault = fault
         self._waits = waits
-        #: How often the host has waited for one of them.
         self.waits = 0
-        #: Kernels launched once.
         self._loaded: set[object] = set()
         self._queues = [HardwareQueue() for _ in range(connections())]
         self._turns = itertools.cycle(self._queues)
@@ -322,7 +319,6 @@ class Streams:
             self._loaded.add(kernel)
 
     def is_clogged(self) -> bool:
-        """Whether a thread waits for room."""
         return self._full is not None and self._full.is_full()
 
     @property
@@ -331,7 +327,6 @@ class Streams:
 
     @contextlib.contextmanager
     def on(self, number: int) -> Iterator[None]:
-        """Make it the calling thread's current one."""
         self.get(number)
         before = self._current.number
         self._current.number = number
@@ -360,7 +355,6 @@ class StreamHold:
         stream.order(self._gate.wait)
 
     def release(self) -> None:
-        """Idempotent."""
         self._gate.set()
 
     def __enter__(self) -> StreamHold:

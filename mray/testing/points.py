@@ -21,7 +21,7 @@ The setting is a JSON object, ``{"seed": 7, "rules": [...]}``. At each point eve
 Chance depends on the seed, the kind of process and, in workers, the number of workers forked before, so a program repeats about the
 same events.
 
-Rejected: calls that do nothing when the points are off. Each task passes ten points, and even an empty call takes time.
+Rejected: calls that do nothing when the points are off: each task passes ten, and an empty call takes time.
 """
 
 from __future__ import annotations

@@ -5,9 +5,8 @@
                  ▲                 answered ◀───────────────────────────────────────────┘
                  └── next job ◀────┘  └─▶ job.settle
 
-The member that is free first takes the first job of the queue. While jobs are short, members are sent several ahead. When a member is
-idle, the queue is empty and another member's job turns out to be long, the jobs behind that one are taken back by cancelling them, so
-jobs that wait for each other run concurrently.
+While jobs are short, members are sent several ahead. When a member is idle, the queue is empty and another member's job turns out to
+be long, the jobs behind that one are taken back by cancelling them, so jobs that wait for each other run concurrently.
 
 A function is pickled when it is submitted, once for all jobs of a `map`, and its pickle is sent with each job; a large one lies in
 shared memory. No process caches it: a global, default or class attribute that it uses may change before the next call.
@@ -41,7 +40,7 @@ from mray._common.places import runs_users
 from mray._inside.values import PLAIN_TYPES, dumps, is_plain
 from mray.exceptions import ActorHandleNotFoundError, RayActorError, RayError, RayTaskError, TaskCancelledError
 
-#: Pickles of functions above this many bytes are put once for all jobs.
+#: Bytes above which pickled functions are put.
 _LARGE = 100 * 1024
 #: The most jobs that a member holds. It holds more while a job takes less than the first of these numbers of seconds, and one after a job
 #: that took more than the second.
@@ -216,7 +215,6 @@ class MemberPool:
 
     # ------------------------------------------------------------------------------------ functions
     def code_of(self, function: Callable[..., Any]) -> SentFunction:
-        """Pickle a function for jobs; raises pickling errors."""
         pickled = dumps(function)
         return SentFunction(function, pickled if len(pickled) <= _LARGE else self.backend.put(pickled))
 
@@ -391,7 +389,7 @@ class MemberPool:
         return failed
 
     def _measure(self, worker: PoolWorker) -> None:
-        """Adapt the depth to the last job's duration. Lock held."""
+        """Lock held."""
         now = perf_counter()
         took, worker.since = now - worker.since, now
         if took > _LONG or self._jobs_each is not None:
@@ -441,7 +439,7 @@ class MemberPool:
             return there
 
     def _replace(self) -> None:
-        """Start a member if needed. Lock held."""
+        """Lock held."""
         if self.broken is None and (not self._closed or self._queue):
             try:
                 self._hire()
@@ -466,7 +464,6 @@ class MemberPool:
             worker.handle.leave.options(num_returns=0).remote()
 
     def break_with(self, error: BaseException) -> None:
-        """Fail every job and kill the members."""
         with self._lock:
             if self.broken is not None:
                 return
@@ -506,7 +503,6 @@ class MemberPool:
         return jobs
 
     def join(self) -> None:
-        """Wait until jobs are done and processes have ended."""
         self.backend.wait_until(lambda: not (self.workers or self._queue or self._left), None)
 
     def _outcome(self, answer: ObjectRef) -> tuple[BaseException | None, Any, RayActorError | None]:

@@ -1,7 +1,5 @@
 """`ActorPool`: a fixed set of actors that share a queue of calls.
 
-An actor has one call of the pool at a time; the next one is sent when a result is taken.
-
 Attributes and the methods `_get_result` and `_return_actor` have Ray's names and signatures, and the methods call each other as Ray's
 do, since libraries subclass the class and override them.
 """
@@ -49,7 +47,6 @@ class ActorPool:
         self._idle_actors: list[ActorHandle] = list(actors)
         #: ref (or tuple of refs) of an untaken result -> number of the call and its actor, None if the actor is free.
         self._future_to_actor: dict[Any, tuple[int, ActorHandle | None]] = {}
-        #: number of the call -> what the function returned.
         self._index_to_future: dict[int, Any] = {}
         self._next_task_index = 0
         self._next_return_index = 0
@@ -146,7 +143,6 @@ class ActorPool:
         return get(made) if actor is None else self._get_result(made, actor)
 
     def _get_result(self, future: Any, actor: ActorHandle) -> Any:
-        """The value of a call, whose actor becomes free."""
         alive = True
         try:
             return get(future)

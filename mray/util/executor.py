@@ -1,7 +1,6 @@
 """`Executor`: a `concurrent.futures.Executor` whose workers are actors.
 
-Compared with ProcessPoolExecutor, round trips are faster, functions need no importable name, and large arrays go through shared
-memory.
+Compared with ProcessPoolExecutor, functions need no importable name, and large arrays go through shared memory.
 """
 
 from __future__ import annotations
@@ -110,7 +109,6 @@ class Executor(concurrent.futures.Executor):
         items = zip(*iterables, strict=False) if len(iterables) != 1 else ((item,) for item in iterables[0])
 
         def begin(most: int | None) -> list[Future[Any]]:
-            """`chunks` None: all."""
             jobs: list[_Chunk] = []
             while len(jobs) != most and (chunk := list(itertools.islice(items, chunksize))):
                 future: Future[Any] = ReadingFuture(self._worker_pool.backend)

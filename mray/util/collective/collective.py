@@ -1,6 +1,6 @@
 """Collectives between actors and tasks: what ``ray.util.collective`` has.
 
-Every member of a group calls the same collectives in the same order, each with its own tensor.
+Every member of a group calls the same collectives in the same order.
 
     init_collective_group(world_size, rank, "gloo", "workers")     in every member: waits until all have joined
     allreduce(tensor, "workers")                                   in every member: blocks, works in place

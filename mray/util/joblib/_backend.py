@@ -26,7 +26,6 @@ from mray._api.object_ref import ObjectRef
 from mray._api.verbs import cluster_resources, is_initialized, put
 from mray.util._worker_pool import MemberPool, PoolJob, SentFunction
 
-#: Arguments of at least this many bytes are put once.
 _LARGE = 100 * 1024
 
 Callback = Callable[[Any], object]
@@ -132,7 +131,6 @@ class MrayBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc,
         ray_remote_args: dict[str, Any] | None = None,
         **_options: Any,
     ) -> int:
-        """Find or create the actors."""
         count = self.effective_n_jobs(n_jobs)
         if count == 1:
             raise FallbackToBackend(SequentialBackend(nesting_level=self.nesting_level))
@@ -182,7 +180,6 @@ class MrayBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc,
         return out.result()
 
     def terminate(self) -> None:
-        """The actors stay for the next ``Parallel``."""
         worker_pool, self._worker_pool = self._worker_pool, None
         if worker_pool is not None and self._large and worker_pool.is_open():
             worker_pool.tell_all(worker_pool.code_of(let_go))

@@ -301,7 +301,6 @@ class AsyncResult:
         error_callback: Callback | None,
         begin: Callable[[Settle], None] | None = None,
     ) -> None:
-        """`begin` is called with the function that takes the result."""
         self._worker_pool = worker_pool
         if callback is not None or error_callback is not None:
             worker_pool.backend.read_along()
@@ -427,7 +426,6 @@ class IMapIterator:
         #: Chunks submitted, and chunks whose values were all taken.
         self._submitted = 0
         self._taken = 0
-        #: Of the chunk being taken.
         self._values: deque[Any] = deque()
         #: Finished chunk -> (success, values or exception).
         self._done: dict[int, tuple[bool, Any]] = {}
@@ -462,7 +460,6 @@ class IMapIterator:
             self._fed(self)
 
     def _next_chunk(self) -> int | None:
-        """The chunk whose values come next; None until it is done."""
         raise NotImplementedError
 
     def put_back(self, value: Any) -> None:

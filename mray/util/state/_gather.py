@@ -38,7 +38,7 @@ Row = dict[str, Any]
 
 _ACTOR_STATES = {"pending": "PENDING_CREATION", "alive": "ALIVE", "restarting": "RESTARTING", "dead": "DEAD"}
 _CREATION_STATES = {"pending": "PENDING_NODE_ASSIGNMENT", "alive": "FINISHED", "restarting": "PENDING_NODE_ASSIGNMENT", "dead": "FINISHED"}
-#: Ray's words for how a worker ended, by kind of cause.
+#: Ray's words, by kind of cause.
 _EXITS = {
     m.CAUSE_KILL: "INTENDED_USER_EXIT",
     m.CAUSE_EXIT: "INTENDED_USER_EXIT",
@@ -108,7 +108,6 @@ class SessionView:
         return answers if isinstance(answers, str) else answers[section][1]
 
     def rows_of(self, told: dict[str, dict[str, Any]], process: str, section: str) -> list[Row]:
-        """Rows may be truncated."""
         found = told.get(process, {}).get(section) or {"total": 0, "rows": []}
         if found["total"] > len(found["rows"]):
             self.notes.append(f"pid {self.pids[process]} has {found['total']} {section} and tells of {len(found['rows'])}")
@@ -118,12 +117,10 @@ class SessionView:
         return _GATHER[kind](self)
 
     def in_order(self) -> list[str]:
-        """The driver first."""
         return sorted(self.processes, key=lambda process: self.processes[process]["role"] != m.ROLE_DRIVER)
 
 
 def made(record: type[_Record], row: Row, **values: Any) -> _Record:
-    """The given values override the row's."""
     columns = record.__dataclass_fields__
     return record(**{**{name: value for name, value in row.items() if name in columns}, **values})
 

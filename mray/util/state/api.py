@@ -84,7 +84,6 @@ Filters = Sequence[Filter] | None
 _Record = TypeVar("_Record", bound=StateSchema)
 _P = ParamSpec("_P")
 
-#: Ids whose form is checked.
 _IDS: dict[str, type[BaseID]] = {"actor_id": ActorID, "task_id": TaskID, "node_id": NodeID}
 #: The session that this process is in, or the one that runs; "local" is also one that ends with its driver.
 _ANY = (None, "auto", "local")
@@ -118,7 +117,7 @@ def session_directory(address: str | None = None) -> str:
 
 
 def programs_of(directory: str) -> str:
-    """Programs in a session, by pid and command line."""
+    """By pid and command line."""
     try:
         jobs = ask_node(directory, "snapshot", _LEAST_TIMEOUT)["jobs"]
     except (SessionGoneError, TimeoutError, OSError):
@@ -167,7 +166,6 @@ def _name(words: str) -> str:
 
 
 # ------------------------------------------------------------------------------------------------ lists
-#: Final states.
 _OVER = frozenset({"FINISHED", "FAILED", "DEAD", "REMOVED"})
 
 
@@ -192,7 +190,7 @@ def counted_records(
     check_limit(limit)
     if contradict(checked):
         return [], 0
-    # A filter may use such a column.
+    # A filter may use a column of the details.
     view = look(address, timeout, detail=detail or any(column in record.details() for column, _predicate, _value in checked))
     found = [each for each in view.records(record) if matches(each, checked)]
     _complain(view, raise_on_missing_output)

@@ -133,7 +133,6 @@ class StateSchema:
 
     @classmethod
     def humanify(cls, state: dict[str, Any]) -> dict[str, Any]:
-        """A copy with human-readable times and sizes."""
         shown = {field.name: field.metadata["shown"] for field in cls.fields() if field.metadata["shown"] is not None}
         return {name: shown[name](value) if name in shown and value is not None else value for name, value in state.items()}
 
@@ -474,7 +473,6 @@ class SummaryApiOptions:
     summary_by: str | None = None
 
 
-#: Colours and cursor movements.
 _TERMINAL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 
