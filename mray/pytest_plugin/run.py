@@ -47,7 +47,7 @@ class Run:
             self._territory.leave()
 
     def hide(self, found: pytest.ExceptionInfo[BaseException]) -> None:
-        """Remove mray's frames, and those of Python's library below them, from the traceback, without ``--full-trace``."""
+        """Remove mray's frames, and those of Python's library below them, from the traceback; ``--full-trace`` shows them."""
         first = found.tb
         if hide_frames(found.value, first) is first:
             found.traceback = type(found.traceback)(first)
@@ -177,8 +177,8 @@ class Run:
 
 @contextlib.contextmanager
 def _collected() -> Iterator[None]:
-    """Collect a test's garbage cycles, after its frames have released their objects; objects of pytest and modules are left out, since
-    they take longer than starting a session.
+    """Collect a test's garbage cycles, after its frames have released their objects; older objects are left out, since collecting
+    them takes longer than starting a session.
     """
     frozen = gc.get_freeze_count() > 0  # by the program itself: stays so
     if not frozen:
