@@ -1,7 +1,5 @@
 """Foreseen imports: heavy packages that the workers of a program's previous session imported.
 
-In the zygote, and in the workers that are forked from it.
-
 ::
 
     zygote   takes the note ─▶ imports its packages ─▶ hides the new modules from sys.modules
@@ -9,9 +7,8 @@ In the zygote, and in the workers that are forked from it.
     worker       └─ import torch ─▶ Foresight.find_spec: hidden? shown again, and noted
                                                          else imported as usual, and noted if that took long
 
-A program finds in `sys.modules` its own imports, from its own module path. It can still tell the difference, so `init(preload="auto")`
-must be requested: a package has read environment variables when the zygote imported it. A package is not noted if a worker has changed
-its variables before the import.
+A program can tell the difference, so `init(preload="auto")` must be requested: a package has read environment variables when the zygote
+imported it. A package is not noted if a worker has changed its variables before the import.
 
 The note is an empty file per package, which a worker creates and the next session's zygote removes: so a package that is no longer
 imported is forgotten, and one that crashes the zygote is not tried again.
@@ -36,12 +33,12 @@ from mray._runtime.processes.native_threads import VARIABLE, native_threads
 HEAVY = ("numpy", "pyarrow", "pandas", "scipy", "sklearn", "torch", "transformers")
 #: Packages without compiled parts, and variables that they read at import: they are imported again if those have changed.
 _PLAIN = dict.fromkeys(("huggingface_hub", "transformers"), ("HF_", "HUGGINGFACE_", "TRANSFORMERS_"))
-#: Seconds of an import that make it worth foreseeing.
+#: Seconds; shorter imports are not noted.
 LONG = 0.1
 
 
 def note_of_program(folder: str) -> str:
-    """The path prefix of the note of this process's program: its file, Python and module paths are the same in each session."""
+    """The path prefix of the note of this process's program."""
     import hashlib  # noqa: PLC0415
 
     program = (os.path.abspath(sys.argv[0] if sys.argv else ""), sys.executable, sys.version, *sys.path)
@@ -59,14 +56,13 @@ def take_note(note: str) -> Iterator[str]:
 
 
 def seed_anew(modules: Mapping[str, Any]) -> None:
-    """Seed those of the modules with random numbers again: they were seeded once for all workers."""
+    """Seed the modules' random numbers again: they were seeded once for all workers."""
     for owner in (modules.get("numpy.random"), getattr(modules.get("torch"), "default_generator", None)):
         if owner is not None:
             owner.seed()
 
 
 def _newer(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables of the environment that are new or changed."""
     return {name: value for name, value in os.environ.items() if variables.get(name) != value}
 
 
@@ -140,7 +136,6 @@ class Foresight:
             self._write(name)
 
     def _watch(self, name: str, loader: Any, module: ModuleType) -> None:
-        """The program imports a package that was not foreseen."""
         del loader.exec_module
         is_to_be_noted = not self._has_changed(name) and os.getpid() != self._zygote
         threads, variables = set(sys._current_frames()), dict(os.environ)
@@ -155,7 +150,6 @@ class Foresight:
             os.close(os.open(f"{self._note}.{name}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
 
     def _has_changed(self, package: str) -> bool:
-        """Whether a variable that the package reads at import differs from the zygote's."""
         late = READ_AT_IMPORT + _PLAIN.get(package, ())
         return any(
             os.environ.get(name) != self._environment.get(name)

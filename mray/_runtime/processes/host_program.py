@@ -1,8 +1,7 @@
 """The program that a driver runs in: whether mray can work inside of it, and the interpreter for its processes.
 
-In the driver, before anything is started. Usually the program is ``python`` itself. It may be another with Python inside (uWSGI,
-Blender, a frozen application): started with mray's arguments, such a program would run its own code and begin sessions endlessly. So a
-Python of the same version is started, or none.
+A program with Python inside (uWSGI, Blender, a frozen application), if started with mray's arguments, would run its own code and begin
+sessions endlessly. So a Python of the same version is started, or none.
 """
 
 from __future__ import annotations
@@ -15,9 +14,8 @@ from collections.abc import Iterator
 from mray._common.kept import os
 from mray.exceptions import RaySystemError
 
-#: Names of interpreters.
 _PYTHON = re.compile(r"(python|pypy)[\w.-]*")
-#: Makes an interpreter print its version and kind; the seconds that it may take.
+#: Prints version and kind of an interpreter; the seconds that it may take.
 _ASKED = "import sys; print(*sys.version_info[:2], sys.implementation.name)"
 _PATIENCE = 10.0
 #: Libraries that replace parts of the standard library: the module that knows, its function, the parts to ask it about, and the call that
@@ -44,7 +42,7 @@ def check_host() -> None:
 
 
 def interpreter() -> str:
-    """The interpreter that processes of a session are started with. Raises RaySystemError where there is none of this version."""
+    """The interpreter of the session's processes. Raises RaySystemError where there is none of this version."""
     if not sys.executable:
         raise RaySystemError("sys.executable is empty: set it to the interpreter that mray is to start its processes with.")
     return _interpreter_beside(sys.executable)
@@ -71,7 +69,6 @@ def _is_called_python(program: str) -> bool:
 
 
 def _is_this(program: str) -> bool:
-    """Whether this process runs the program."""
     try:
         return os.path.samefile(program, "/proc/self/exe")
     except OSError:
@@ -79,7 +76,7 @@ def _is_this(program: str) -> bool:
 
 
 def _candidates(program: str) -> Iterator[str]:
-    """Paths that may be interpreters; frozen applications bring one of their own, if any."""
+    """Paths that may be interpreters."""
     yield program
     names = ("python{}.{}".format(*sys.version_info[:2]), "python3", "python")
     for folder in dict.fromkeys((sys.exec_prefix, sys.prefix, sys.base_exec_prefix, sys.base_prefix)):
@@ -88,7 +85,6 @@ def _candidates(program: str) -> Iterator[str]:
 
 
 def _is_the_same(candidate: str) -> bool:
-    """Whether an interpreter has this version."""
     import subprocess  # noqa: PLC0415  (hardly any program needs it)
 
     try:

@@ -1,6 +1,4 @@
-"""Interpreters that workers wait for: virtual environments that are built in the background.
-
-In the node, on its one thread, for the supervisor.
+"""Interpreters that workers wait for: virtual environments that are built in the background. On the node's one thread.
 
 ::
 
@@ -27,7 +25,7 @@ from mray._ipc.reactor import Reactor
 from mray._runtime.processes.launch import RECIPE_VARIABLE, is_complete, launch
 from mray.exceptions import describe_status
 
-#: Lines at the end of a builder's log that an error shows.
+#: Lines of a builder's log that an error shows.
 _TAIL_LINES = 40
 #: Seconds that a builder gets to remove its files.
 _END_SECONDS = 5.0
@@ -41,8 +39,6 @@ class _Waiter(NamedTuple):
 
 
 class _Build:
-    """A builder at work."""
-
     def __init__(self, recipe: dict[str, Any], log: str) -> None:
         self.recipe = recipe
         self.log = log
@@ -50,7 +46,6 @@ class _Build:
         #: Why the node has ended it.
         self.ended_by = ""
         self.began = monotonic()
-        #: Whether drivers were notified that it takes long.
         self.is_told = False
 
 
@@ -58,7 +53,7 @@ class Interpreters:
     """All builders of the session."""
 
     def __init__(self, reactor: Reactor, session_dir: str, lifeline: int, options: int, tell: Callable[[str], None]) -> None:
-        """`options`: see `mray._runtime.processes.launch.launch`; `tell` shows a text to all drivers."""
+        """`tell` shows a text to all drivers."""
         self._tell = tell
         self._reactor = reactor
         self._session_dir = session_dir
@@ -68,13 +63,12 @@ class Interpreters:
         self._by_pid: dict[int, _Build] = {}
 
     def knows(self, pid: int) -> bool:
-        """Whether this is the pid of a builder."""
         return pid in self._by_pid
 
     def when_ready(
         self, recipe: dict[str, Any] | None, environment: dict[str, str], ready: Callable[[], None], refuse: Callable[[str], None]
     ) -> None:
-        """Call `ready` once the interpreter exists, immediately if it does; or `refuse` with a text."""
+        """Call `ready` once the interpreter exists, or `refuse` with a text."""
         if recipe is None or is_complete(recipe["folder"]):
             ready()
             return

@@ -1,13 +1,7 @@
 """How a process of a session is started by exec: the command line, and the options, a file in the session's directory.
 
-The starter of the node, or of a template, writes the file just before. The node holds it open and passes the descriptor to the processes
-that it starts, which so need no directory.
-
-Used by the driver (for the node) and the node (for a new zygote, and workers with an interpreter of their own). Small on purpose: it is
-loaded before the first fork.
-
-A worker may run under a *wrapper*: a profiler that is given the worker's own command. See Note [wrapped workers] in
-`mray._runtime.processes.wrapped`.
+The starter of the node, or of a template, writes the file. The node holds it open and passes the descriptor to the processes that it
+starts, which so need no directory. This module is loaded before the first fork, and so imports little.
 """
 
 from __future__ import annotations
@@ -25,21 +19,19 @@ from mray._decide.scheduler.root_names import job_of
 from mray._ipc.frames import from_text, to_text
 from mray._ipc.process import TITLE_ROOM, spawn
 
-#: File with the options of the session, in its directory.
 OPTIONS = "options"
 #: The descriptor of that file in processes that the node starts.
 _OPTIONS_FD = 6
 #: Descriptors of a zygote that is started by exec: to the node, of its lifeline, of the session's lock.
 ZYGOTES = (3, 4, 5)
-#: Carries the variables of a worker that is started by exec (its environment has them too, expanded).
+#: Carries the variables of a worker that is started by exec.
 WORKER_VARIABLE = "MRAY_WORKER_ENVIRONMENT"
 #: A worker's process id, inherited by everything that its wrapper starts.
 PROCESS_VARIABLE = "MRAY_WORKER_PROCESS"
 #: The path by which a wrapped worker opens its lifeline: a wrapper need not pass descriptors on.
 LIFELINE_VARIABLE = "MRAY_WORKER_LIFELINE"
-#: The recipe of a builder of packages.
 RECIPE_VARIABLE = "MRAY_WORKER_RECIPE"
-#: In a worker with an interpreter of its own: the driver's interpreter and folders of packages.
+#: The driver's interpreter and folders of packages, in a worker with its own interpreter.
 BASE_VARIABLE = "MRAY_WORKER_BASE"
 PYTHON_PATH = "PYTHONPATH"
 #: The first job of a private session.
@@ -49,8 +41,8 @@ COMPLETE = "complete.json"
 #: Bytes of the largest packet between node and zygote (SPAWN, with the environment of a worker).
 PACKET = 256 * 1024
 
-# Note [face] Importing any module of the package would first import the package itself, which is slow and useless for the node. So a
-# process begins with an empty package in its place; processes that run user code then import the real one (`mray._backends.entry`).
+# Note [face] Importing any module of the package would first import the package itself, which the node does not need. So a process
+# begins with an empty package in its place; processes that run user code import the real one (`mray._backends.entry`).
 _CODE = """\
 import sys, marshal, os
 where = sys.argv[4]
@@ -75,7 +67,7 @@ main(sys.argv[1], sys.argv[2], sys.argv[3], options)
 
 
 def write_options(session_dir: str, options: dict[str, Any]) -> None:
-    """Write the options for every process of the session; builtin values only."""
+    """Write the options, builtin values only."""
     _complete(options)
     fd = os.open(os.path.join(session_dir, OPTIONS), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "wb") as file:
@@ -83,7 +75,7 @@ def write_options(session_dir: str, options: dict[str, Any]) -> None:
 
 
 def hold_options(options: dict[str, Any]) -> int:
-    """The same for a process without a directory. Returns the descriptor of an open file, which the caller closes."""
+    """The descriptor of an open file with the options, for a process without a directory; the caller closes it."""
     _complete(options)
     return _as_file(options)
 
@@ -96,8 +88,8 @@ def _as_file(options: dict[str, Any]) -> int:
 
 
 def preloaded(options: Mapping[str, Any], root: str) -> list[str]:
-    """The modules that a worker of this root begins with: those of `init` belong to the job that has started the session alone, since they
-    have read its variables and lie in its folders. Those of `mray start` are for all jobs.
+    """The modules that a worker of this root begins with. Those of `init` are only for the job that has started the session, since they
+    have read its variables and lie in its folders; those of `mray start` are for all jobs.
     """
     return [] if is_of_a_guest(options, root) else [*options.get("preload", ()), *options.get("left", ())]
 
@@ -118,7 +110,7 @@ def _complete(options: dict[str, Any]) -> None:
 
 
 def absolute(path: list[str]) -> list[str]:
-    """Absolute paths of ``sys.path``, for processes with another working directory; without the relative ones if this one was removed."""
+    """Absolute paths of ``sys.path``, for processes with another working directory."""
     try:
         here = os.getcwd()
     except FileNotFoundError:
@@ -127,16 +119,14 @@ def absolute(path: list[str]) -> list[str]:
 
 
 def path_of_session() -> list[str]:
-    """The ``sys.path`` of a session's processes: the driver's, with the folders of a PYTHONPATH that the program has set since its
-    start.
-    """
+    """The driver's ``sys.path``, with the folders of a PYTHONPATH that the program has set since its start."""
     return with_python_path(absolute(sys.path), os.environ.get(PYTHON_PATH), _first_python_path())
 
 
 def with_python_path(path: list[str], value: str | None, before: str | None) -> list[str]:
     """``sys.path`` as an interpreter started with this PYTHONPATH would have it, given the one of another PYTHONPATH.
 
-    Its folders come right before the standard library, and the other one's after them: modules of the driver may lie there.
+    Its folders come before the standard library, the other one's after them: modules of the driver may lie there.
     """
     if not value or value == before:
         return path
@@ -148,20 +138,18 @@ def with_python_path(path: list[str], value: str | None, before: str | None) -> 
 
 
 def _first_python_path() -> str | None:
-    """The PYTHONPATH that this process was started with."""
     try:
         with io.open("/proc/self/environ", "rb") as file:
             variables = file.read().split(b"\0")
-    except OSError:  # of a process that has changed its user, for instance
+    except OSError:  # the process has changed its user
         return None
     start = PYTHON_PATH.encode() + b"="
     return next((os.fsdecode(each[len(start) :]) for each in variables if each.startswith(start)), None)
 
 
 def parts_of_path(path: list[str]) -> tuple[list[str], list[str], list[str]]:
-    """This process's ``sys.path`` in three parts: before the standard library, that library, and after it.
-
-    Another interpreter has its own library and packages between the first part and the last.
+    """This process's ``sys.path``: before the standard library, that library, and after it, where other interpreters have their
+    packages.
     """
     library = os.path.dirname(os.__file__)
     libraries = (library, os.path.join(library, "lib-dynload"))
@@ -173,22 +161,19 @@ def parts_of_path(path: list[str]) -> tuple[list[str], list[str], list[str]]:
 
 
 class Wrapper(Record):
-    """A program that a worker is started under."""
-
     #: The folder of the session's ``logs`` for its output.
     folder: str
-    #: Whether it is a module that runs the worker inside its own process: it takes the worker's arguments alone.
+    #: Whether the worker runs inside the wrapper's process: the command gets the worker's arguments alone.
     inside: bool
     #: Program and arguments; ``{output_dir}`` and ``{pid}`` (of the process that this command becomes) are replaced.
     command: tuple[str, ...]
 
     def encode(self) -> str:
-        """As the value of a variable."""
         return to_text(tuple(self))
 
     @classmethod
     def decode(cls, text: str) -> Wrapper:
-        """The record that `encode` wrote. Raises ValueError if it is damaged."""
+        """Raises ValueError if the record is damaged."""
         return cls(*from_text("of a wrapper", text, (str, bool, tuple)))
 
     def wrap(self, arguments: list[str], output_dir: str) -> list[str]:
@@ -205,24 +190,22 @@ class Wrapper(Record):
 class LaunchedInterpreter(Record):
     """The interpreter of a worker that does not run the session's own."""
 
-    #: The command line that starts it.
+    #: The command line.
     command: tuple[str, ...]
-    #: The packages to install first (see `mray._runtime.environment.packages.recipe_of`), or None.
+    #: The packages to install first (`mray._runtime.environment.packages.recipe_of`), or None.
     recipe: dict[str, Any] | None
-    #: The driver's interpreter and folders of packages: environments of the worker's children are based on them, not on the worker's own.
+    #: The driver's interpreter and folders of packages: the base for environments of the worker's children.
     base: tuple[str, tuple[str, ...]]
 
     def encode(self) -> str:
-        """As the value of a variable."""
         return to_text(tuple(self))
 
     @classmethod
     def decode(cls, text: str) -> LaunchedInterpreter:
-        """The record that `encode` wrote. Raises ValueError if it is damaged."""
+        """Raises ValueError if the record is damaged."""
         return cls(*from_text("of an interpreter", text, (tuple, object, tuple)))
 
     def variables(self, own: Mapping[str, str]) -> dict[str, str]:
-        """Variables of a worker that follow from its interpreter; `own` are its other ones."""
         variables = {BASE_VARIABLE: to_text(self.base)}
         if self.recipe is not None:
             programs = os.path.dirname(self.command[0])
@@ -240,9 +223,9 @@ def launch(
     interpreter: str | None = None,
     options: int = -1,
 ) -> int:
-    """Start an interpreter (this one by default) that runs `mray._backends.entry.main`; returns its pid.
+    """Start an interpreter that runs `mray._backends.entry.main`; returns its pid.
 
-    `options`: the open file; without it the process opens the one in the session's directory.
+    `options`: the open file; None: the process opens the one in the session's directory.
     """
     interpreter = interpreter or sys.executable
     where = os.path.join(session_dir, OPTIONS)
@@ -253,13 +236,13 @@ def launch(
 
 
 def start_zygote(session_dir: str, variables: Mapping[str, str], node: int, lifeline: int, lock: int, options: int = -1) -> int:
-    """Start a zygote by exec, with these additional variables, and its descriptors; returns its pid. `options`: as of `launch`."""
+    """Start a zygote by exec, with these additional variables; returns its pid. `options`: as of `launch`."""
     descriptors = dict(zip((0, *ZYGOTES), (0, node, lifeline, lock), strict=True))
     return launch("zygote", session_dir, "-", {**os.environ, **variables}, descriptors, options=options)
 
 
 def start_anew(session_dir: str, variables: Mapping[str, str], ends: tuple[int, int, int], options: dict[str, Any]) -> None:
-    """In a zygote: replace it by a fresh one, with these variables, descriptors (as `ZYGOTES`) and options. Does not return."""
+    """Replace this zygote by a fresh one. `descriptors` as `ZYGOTES`. Does not return."""
     sources = [*ends, _as_file(options)]
     # Through high numbers first, since a source may be another one's target.
     high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in sources]
@@ -278,10 +261,7 @@ def launch_wrapped(
     interpreter: Sequence[str],
     options: int,
 ) -> int:
-    """Start a worker's interpreter under a wrapper, in a kernel session of their own; returns the wrapper's pid. Raises OSError.
-
-    `options`: the open file, which the worker finds in this process.
-    """
+    """Start a worker's interpreter under a wrapper, in its own kernel session; returns the wrapper's pid. Raises OSError."""
     output_dir = os.path.join(session_dir, "logs", wrapper.folder)
     os.makedirs(output_dir, 0o700, exist_ok=True)
     words = (*(interpreter or (sys.executable,)), *_site_flags("" if interpreter else sys.executable))
@@ -292,9 +272,7 @@ def launch_wrapped(
 
 
 def _flags(interpreter: str) -> tuple[str, ...]:
-    """Flags of the interpreter. ``-P`` avoids a failure of Python 3.13.0 in a removed working directory: it looks there for a file that
-    shadows a module when the module lacks a name.
-    """
+    """Flags of the interpreter. Without ``-P`` Python 3.13.0 fails in a removed working directory."""
     flags = _site_flags(interpreter)
     try:
         os.getcwd()
@@ -304,7 +282,7 @@ def _flags(interpreter: str) -> tuple[str, ...]:
 
 
 def _site_flags(interpreter: str) -> tuple[str, ...]:
-    """This process's flags about folders with packages, which each process passes on to the processes that it starts.
+    """This process's flags about folders with packages.
 
     A worker's own interpreter needs the packages beside it, which ``-S`` would hide.
     """
@@ -318,7 +296,6 @@ def _arguments(role: str, session_dir: str, process: str, interpreter: Sequence[
 
 
 def is_complete(folder: str) -> bool:
-    """Whether a virtual environment for workers is ready."""
     try:
         maker = os.stat(os.path.join(folder, COMPLETE)).st_uid
     except OSError:

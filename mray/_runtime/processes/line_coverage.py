@@ -1,17 +1,14 @@
-"""Which lines of user code run in workers, for a driver that runs under coverage.py.
+"""Which lines of user code run in workers, for a driver that runs under coverage.py (from 7.10).
 
-coverage.py measures processes that Python starts, and forks of measured processes. A worker is forked by the zygote, which is not
-measured, and often ends by SIGKILL, without time to write. So the driver sends its configuration, each worker measures itself alike, and
-gets a moment to write its lines before it is killed::
+A worker is forked by the zygote, which is not measured, and often ends by SIGKILL, without time to write. So the driver sends its
+configuration, each worker measures itself alike, and gets a moment to write its lines before it is killed::
 
     driver: request() ──options──▶ worker: begin() … runs … SAVE, or its own exit ──▶ writes its file
        collect() ◀─────────────── the files, beside the driver's, once the session is over
 
-The driver adds the lines in these files to its own: reports need no `coverage combine`, and pytest-cov shows all lines. The lines of a
-worker are lost if it crashes, or runs no byte code for `SAVE_SECONDS` while it is asked to exit; all lines if the node is killed. The
-files stay where coverage is stopped before the session ends, or the driver is killed: `coverage combine` takes them.
-
-Any process; imported only where coverage is. Needs coverage 7.10.
+The driver adds the lines in these files to its own. The lines of a worker are lost if it crashes, or runs no byte code for
+`SAVE_SECONDS` while it is asked to exit; all lines if the node is killed. The files stay where coverage is stopped before the session
+ends, or the driver is killed: `coverage combine` takes them.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-#: Variables by which coverage.py measures new interpreters: removed for node and zygote, which run no user code.
+#: Variables by which coverage.py measures new interpreters: removed for node and zygote.
 VARIABLES = ("COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG")
 #: Seconds that a worker may take to write its lines.
 SAVE_SECONDS = 15.0
@@ -50,14 +47,13 @@ def request(environment: dict[str, str]) -> dict[str, Any] | None:
 
 
 def _current() -> Any:
-    """The measurement of this process, as the coverage package has it."""
     coverage: Any = sys.modules.get("coverage")
     found = coverage.Coverage.current() if coverage is not None and hasattr(coverage, "Coverage") else None
     return found if found is not None and hasattr(found.config, "serialize") else None
 
 
 def begin(asked: dict[str, Any], session: str) -> Callable[[], None] | None:
-    """Start measuring, in a worker. Returns a function that writes the lines that have run so far; None without coverage."""
+    """Start measuring, in a worker. Returns a function that writes the lines so far; None without coverage."""
     try:
         from coverage import Coverage  # noqa: PLC0415  (optional)
     except ImportError:  # an interpreter of its own
@@ -71,8 +67,8 @@ def begin(asked: dict[str, Any], session: str) -> Callable[[], None] | None:
     measurement.start()
 
     worker = os.getpid()
-    #: A worker that exits by itself may be asked to at the same time, in another thread: neither may end the process while the other
-    #: writes, or write the file again. So the first thread holds this until the process has ended.
+    #: A worker that exits may be asked to exit at the same time, in another thread: neither may end the process while the other writes, or
+    #: write the file again. So the first thread holds this until the process has ended.
     writing = threading.RLock()
 
     def save() -> None:
@@ -81,7 +77,7 @@ def begin(asked: dict[str, Any], session: str) -> Callable[[], None] | None:
         writing.acquire()
         try:
             measurement.save()
-        except Exception as error:  # none may keep a worker from exiting
+        except Exception as error:  # a worker exits all the same
             with contextlib.suppress(OSError):
                 text = f"coverage: the lines of this worker (pid {worker}) are lost: {type(error).__name__}: {error}\n"
                 os.write(2, text.encode("utf-8", "replace"))
@@ -98,13 +94,13 @@ def begin(asked: dict[str, Any], session: str) -> Callable[[], None] | None:
 
 
 def save_and_die(save: Callable[[], None]) -> None:
-    """Write the lines and exit by SIGKILL. In a worker that is to be killed."""
+    """Write the lines and exit by SIGKILL."""
     save()
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def collect(asked: dict[str, Any], session: str) -> None:
-    """Add the lines of all workers to this process's own. In the driver, once every worker has exited."""
+    """Add the workers' lines to this process's own. In the driver, once every worker has exited."""
     measured = _current()
     files = glob.glob(glob.escape(asked["file"]) + f".mray-{session}-*")
     if measured is None or not files:

@@ -2,12 +2,10 @@
 
 In the zygote while it preloads, and in a worker's main thread.
 
-A library reads OMP_NUM_THREADS when it is loaded, or when it first computes, and never again. Preloaded modules load libraries before
-the CPUs of a task are known: these are loaded with one thread, the number of most tasks, so that they start none in the zygote, which a
-forked process would lack. Where a task or an actor has more CPUs, functions of the loaded libraries set the number. Otherwise workers
-with too many threads would wait for each other in busy loops.
-
-`lasting_threads` are those that a forked process would lack: OpenMP in it waits for them in its first parallel operation, forever.
+A library reads OMP_NUM_THREADS once, when it is loaded or first computes. Preloaded modules load libraries before the CPUs of a task are
+known: these are loaded with one thread, so that they start none in the zygote, which a forked process would lack. Where a task or an
+actor has more CPUs, functions of the loaded libraries set the number. With too many threads, workers would wait for each other in busy
+loops.
 """
 
 from __future__ import annotations
@@ -29,15 +27,13 @@ _SETTERS = (
     (re.compile(r"libmkl_rt\b"), ("MKL_Set_Num_Threads",)),
 )
 
-#: Name prefixes of threads that an allocator starts for itself.
+#: Name prefixes of threads that an allocator restarts after a fork.
 _ALLOCATORS = ("jemalloc_bg_thd",)
 
 
 class NativeThreads:
-    """The number of threads that the libraries of this process compute with."""
-
     def __init__(self) -> None:
-        #: Whether the user has set it: then it holds for all processes, and nothing here changes it.
+        #: Whether the user has set the variable: it holds for all processes then.
         self._is_users = VARIABLE in os.environ
         #: The number that the loaded libraries have; None before the first.
         self._told: int | None = None
@@ -47,7 +43,6 @@ class NativeThreads:
 
     @contextlib.contextmanager
     def one_while_loading(self) -> Iterator[None]:
-        """Context manager: libraries that are loaded inside use one thread."""
         if self._is_users or VARIABLE in os.environ:
             yield
             return
@@ -66,7 +61,6 @@ class NativeThreads:
             del os.environ[VARIABLE]
 
     def set(self, count: int) -> None:
-        """Set the number of threads, of loaded libraries and of later ones."""
         if self._is_users:
             return
         os.environ[VARIABLE] = str(count)
@@ -80,7 +74,7 @@ class NativeThreads:
         self._told = count
 
     def adopt(self) -> None:
-        """Modules that were loaded with one thread are the program's now: set them to the variable's number."""
+        """Set modules that were loaded with one thread to the variable's number."""
         count = os.environ.get(VARIABLE, "")
         if self._told is not None and count.isdigit() and int(count) > 1:
             self._told = 0
@@ -94,7 +88,7 @@ class NativeThreads:
 
 
 def lasting_threads() -> set[int]:
-    """The kernel's ids of this process's other threads whose work waits for them in a forked process.
+    """The kernel's ids of this process's other threads whose work waits for them in a forked process: OpenMP waits forever.
 
     Some libraries handle forks: an allocator restarts its threads, and OpenBLAS has ended its own when a fork returns. So, where there
     are threads, a fork is tried. Main thread only.
@@ -119,7 +113,7 @@ def _other_threads() -> set[int]:
 
 
 def loaded_libraries() -> set[str]:
-    """The files of shared libraries in the memory of this process."""
+    """The files of shared libraries in this process."""
     with io.open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         return {path for line in maps if (path := line.rstrip("\n").partition("/")[2]) and ".so" in path}
 

@@ -1,7 +1,7 @@
-"""Numbers of objects in a process, which reveal leaks better than the memory in use.
+"""Numbers of objects in a process, by class, which reveal leaks better than the memory in use. In any process.
 
-In any process, when an observer asks. Counted are the objects that the garbage collector walks, by class. Records retained for listings
-are invisible to it (`mray._common.history`), so with the same pending work all numbers stay about equal.
+Counted are the objects that the garbage collector walks. Records retained for listings are invisible to it (`mray._common.history`), so
+with the same pending work all numbers stay about equal.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ import gc
 from collections import Counter, deque
 from typing import Any
 
-#: Their items are counted, too: the collector walks these containers, but not numbers and texts.
+#: Their items are counted, too: the collector does not walk numbers and texts.
 _CONTAINERS: tuple[type[Any], ...] = (dict, list, set, tuple, deque)
 
-#: The name of that count.
 ITEMS = "items of containers"
 
 

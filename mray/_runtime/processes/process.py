@@ -1,7 +1,4 @@
-"""`Process`: the process that a worker is, where the worker changes, interrupts or ends it.
-
-The kernel's is `mray._runtime.worker.own_process`; the engine in one process has its own.
-"""
+"""`Process`: the process that a worker is, where the worker changes, interrupts or ends it."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from typing import Protocol
 
 
 class ProcessEnded(BaseException):
-    """Raised in a thread of a simulated process that has ended: the thread ends, and answers nothing."""
+    """Raised in a thread of a simulated process that has ended."""
 
 
 class Process(Protocol):
@@ -34,7 +31,7 @@ class Process(Protocol):
         """Run on these CPUs only; None: on all that the process had."""
 
     def set_native_threads(self, count: int) -> None:
-        """Set the number of threads that native libraries compute with."""
+        """Set the number of threads of native libraries."""
 
     def mark_output(self, name: str) -> None:
         """Attribute output that follows to this task or actor."""
@@ -44,10 +41,10 @@ class Process(Protocol):
         """Whether the caller is in a child that user code has forked."""
 
     def set_alarm(self, seconds: float) -> None:
-        """End the process after this time unless the alarm is set again; 0: never."""
+        """End the process after these seconds unless the alarm is set again; 0: never."""
 
     def finalize(self, *, kills_children: bool) -> None:
-        """Run exit handlers and release what user code has left. With `kills_children` without waiting for child processes."""
+        """Run exit handlers and release what user code has left. `kills_children`: do not wait for child processes."""
 
     def exit(self, status: int) -> None:
         """End the process immediately. Any thread."""

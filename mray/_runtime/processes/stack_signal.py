@@ -16,7 +16,7 @@ import signal
 from mray._common.clock import monotonic, sleep
 from mray._common.kept import io, os
 
-#: Real-time, near the end: programs rarely use it.
+#: Programs rarely use it.
 SIGNAL = signal.SIGRTMAX - 3
 #: Seconds between two reads of the file, and without growth until it counts as complete.
 _PAUSE, _QUIET = 0.002, 0.05

@@ -1,7 +1,7 @@
 """The node's supervision of processes: starts workers, reads their output, learns how each one exited.
 
-In the node, on its one thread. Workers are children of the zygote, which reports their exits; if the zygote dies, they become children
-of the node, which reaps them itself and starts a new zygote. So do the children of dead workers, which the node kills.
+On the node's one thread. Workers are children of the zygote, which reports their exits; if the zygote dies, they become children of the
+node, which reaps them and starts a new zygote. So do the children of dead workers, which the node kills.
 
 ::
 
@@ -66,7 +66,7 @@ from mray.exceptions import describe_status
 
 #: Zygotes in a row that may die without having forked a worker.
 _ZYGOTE_ATTEMPTS = 3
-#: How often a worker is started again after a lack of processes or descriptors; the first pause, which doubles each time.
+#: Attempts to start a worker after a lack of processes or descriptors; the first pause in seconds, which doubles.
 _START_ATTEMPTS = 5
 _FIRST_PAUSE = 0.05
 _READ_BYTES = 64 * 1024
@@ -77,13 +77,11 @@ _LONGEST_HOLD = 0.8
 _UNDER_WAY = 16
 _LARGEST_SPAWN = 32 * 1024
 _NEVER_STARTED = Cause(CAUSE_CRASH, status=127)
-#: For a worker whose interpreter is started by a command, which may be any program.
+#: For an interpreter that is started by a command, which may be any program.
 _NO_PROFILER = Wrapper("", False, ()).encode()
 
 
 class Supervisor:
-    """All worker processes, and the zygote."""
-
     def __init__(
         self,
         reactor: Reactor,
@@ -95,7 +93,7 @@ class Supervisor:
         on_ended: Callable[[str, str, Cause], None],
         on_output: Callable[[str, int, int, str, str], None],
     ) -> None:
-        """`new_connection` creates a connection of the node to a process that is to be started, and returns that process's end.
+        """`new_connection` creates a connection to a process that is to be started, and returns that process's end.
 
         `on_ended` gets process, work and cause, of kind CAUSE_REFUSED for a worker that cannot be started and is not retried;
         `on_output` work, pid, stream, name, whole lines.
@@ -103,7 +101,7 @@ class Supervisor:
         self._reactor = reactor
         self._session_dir = session_dir
         self._options = options
-        #: Variables of a private session's job that a zygote is started with; all that it has beside the node's.
+        #: Variables of a private session's job, which a zygote is started with.
         self._at_start: dict[str, str] = options.get("at_start", {})
         self._zygotes = {**options.get("variables", {}), **self._at_start}
         #: Reading end (for workers) and writing end (the node's alone). See Note [lifeline] in `mray._ipc.process`.
@@ -124,11 +122,11 @@ class Supervisor:
         #: SPAWN packets that the zygote has not answered; unsent ones.
         self._under_way: dict[str, bytes] = {}
         self._waiting: deque[tuple[str, bytes]] = deque()
-        #: Pids of workers that a dead zygote had forked and not reported: they are killed, and others started in their place.
+        #: Pids of workers that a dead zygote had forked and not reported: they are killed and replaced.
         self._disowned: set[int] = set()
-        #: Kernel session ids of dead workers: processes that still run under one are killed.
+        #: Kernel session ids of dead workers, whose processes are killed.
         self._dead_sids: set[int] = set()
-        #: Further children of the node, by pid; called with the exit status. They end with the session.
+        #: Further children of the node, by pid, called with the exit status. They end with the session.
         self.others: dict[int, Callable[[int], None]] = {}
         self._zygote: socket.socket
         self.zygote_pid = 0
@@ -145,7 +143,6 @@ class Supervisor:
 
     # ------------------------------------------------------------------------------------ the zygote
     def adopt_zygote(self, pid: int, channel: socket.socket) -> None:
-        """Use this zygote."""
         self._zygote, self.zygote_pid = channel, pid
         self._zygote_starts = 0
         channel.setblocking(False)
@@ -166,7 +163,7 @@ class Supervisor:
             self._send_spawn(process, packet)
 
     def _no_zygote(self, error: OSError) -> None:
-        """It could not be started: retry later, if that may help. Leases that wait for a worker wait on."""
+        """The zygote could not be started: retry later, if that may help."""
         self.zygote_pid = 0
         self._zygote_starts += 1
         if not is_passing(error) or self._zygote_starts > _START_ATTEMPTS:
@@ -232,9 +229,7 @@ class Supervisor:
         self._start_zygote()
 
     def _go_without(self) -> None:
-        """Start zygotes without the variables with which none starts. Workers are then started by exec with them, and fail for
-        themselves.
-        """
+        """Start zygotes without the variables with which none starts. Workers are started by exec with them, and fail for themselves."""
         for name in self._at_start:
             del self._zygotes[name]
         self._at_start, self._zygote_failures = {}, 0
@@ -245,7 +240,6 @@ class Supervisor:
 
     # ------------------------------------------------------------------------------------ starting workers
     def spawn(self, process: str, environment: dict[str, str]) -> None:
-        """Start a worker with these variables."""
         self._begin(WorkerProcess(process, environment.get(ROOT_VARIABLE, "")), environment)
 
     def _begin(self, worker: WorkerProcess, environment: dict[str, str]) -> None:
@@ -276,7 +270,7 @@ class Supervisor:
         self._send_waiting()
 
     def _connect(self, worker: WorkerProcess) -> None:
-        """Create the pipes for its output, and its connection to the node. Raises OSError when there is no descriptor."""
+        """Create the pipes for the output, and the connection to the node. Raises OSError when there is no descriptor."""
         for number in (1, 2):
             read_end, write_end = os.pipe2(os.O_CLOEXEC)
             os.set_blocking(read_end, False)
@@ -304,7 +298,7 @@ class Supervisor:
         self._send_waiting()
 
     def _pause(self, worker: WorkerProcess, text: str, again: Callable[[], None]) -> None:
-        """Call `again` later: there was no process or descriptor. `text` is the reason if that does not help."""
+        """Call `again` later, since there was no process or descriptor; fail with `text` if that does not help."""
         worker.attempts += 1
         self._unready.add(worker.process)
         if worker.attempts > _START_ATTEMPTS:
@@ -334,10 +328,10 @@ class Supervisor:
                 del self._under_way[process]
                 text = f"the node (pid {os.getpid()}) could not ask for its process: {advice(error)}"
                 self._pause(worker, text, lambda: self._wait_for_zygote(process, packet))
-            # Else the zygote is dead, and the next one is asked again.
+            # Else the zygote is dead, and the next one is asked.
 
     def _exec(self, worker: WorkerProcess, environment: dict[str, str]) -> None:
-        """Start its own interpreter: a forked process would get these variables too late, or it runs under a wrapper."""
+        """Start the worker by exec: a forked process would get these variables too late, or it runs under a wrapper."""
         own = dict(environment)
         wrapper = own.pop(WRAPPER_VARIABLE, None)
         encoded = own.pop(INTERPRETER_VARIABLE, None)
@@ -420,17 +414,15 @@ class Supervisor:
         return process in self.workers and pid not in self._disowned
 
     def joined(self, process: str, pid: int) -> None:
-        """Record a worker that has joined, and its pid: it may join before the zygote reports it, which may die before that."""
+        """Record a joined worker's pid: it may join before the zygote reports it, which may die before that."""
         if process in self._under_way:
             self._forked(process, pid)
         self._wrapped.joined(process, pid)
 
     def _trouble(self, text: str, work: str = "") -> None:
-        """Show a text on the driver's stderr."""
         self._on_output(work, 0, 2, "mray", text)
 
     def kill(self, process: str) -> None:
-        """Kill a worker immediately; `on_ended` follows."""
         worker = self.workers.get(process)
         if worker is not None and process in self._unready:
             self._unready.discard(process)
@@ -447,7 +439,7 @@ class Supervisor:
 
     # ------------------------------------------------------------------------------------ ends
     def _child_ended(self, _events: int) -> None:
-        """SIGCHLD: a child of the node has exited: the zygote, a worker of a dead zygote or with its own interpreter, an orphan."""
+        """SIGCHLD of the zygote, a worker of a dead zygote or with its own interpreter, or an orphan."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
         orphans = False
@@ -506,7 +498,7 @@ class Supervisor:
             self._drain(worker, stream)
 
     def _end_orphans(self) -> None:
-        """Kill the children that dead workers left behind. The children of such a child are found when it is reaped."""
+        """Kill orphans. The children of each are found when it is reaped."""
         left = set()
         for pid in processes.children():
             sid = _session_id(pid)
@@ -516,7 +508,7 @@ class Supervisor:
         self._dead_sids = left
 
     def end_all(self) -> None:
-        """Kill every process below the node, and reap it. Blocks until the last one has exited."""
+        """Kill every process below the node, and reap it. Blocks."""
         signal.set_wakeup_fd(-1)
         if self.zygote_pid:
             processes.kill(self.zygote_pid)
@@ -535,7 +527,6 @@ class Supervisor:
                 self._drain(worker, stream)
 
     def _read_all(self) -> None:
-        """Read all output, while the reactor does not run."""
         for worker in [*self.workers.values(), *self._wrapped.workers()]:
             for stream in worker.streams:
                 self._read_rest(worker, stream)
@@ -549,7 +540,6 @@ class Supervisor:
                     self._printed(worker, stream, 0)
 
     def _printed(self, worker: WorkerProcess, stream: OutputStream, _events: int) -> None:
-        """Read a worker's output once."""
         if not worker.pid:
             self._zygote_spoke(0)  # the report that it was forked may still be in the other socket
             if stream.fd < 0:  # and the report of its exit, too
@@ -566,7 +556,7 @@ class Supervisor:
             self._close(worker, stream)
 
     def _hold(self, worker: WorkerProcess, stream: OutputStream) -> None:
-        """Hold back the beginning of a line; it is shown without its end if that does not come soon."""
+        """Hold back the beginning of a line, for `_SILENCE` seconds."""
         stream.last_output = monotonic()
         if not stream.held:
             stream.held = stream.last_output
@@ -583,12 +573,11 @@ class Supervisor:
             self._pass_on(worker, stream, stream.splitter.piece())
 
     def _drain(self, worker: WorkerProcess, stream: OutputStream) -> None:
-        """Read the output of a dead worker that is in the pipe, and close it (its children may hold the other end indefinitely)."""
+        """Read a dead worker's pipe, and close it: its children may hold the other end indefinitely."""
         self._read_rest(worker, stream)
         self._close(worker, stream)
 
     def _read_rest(self, worker: WorkerProcess, stream: OutputStream) -> None:
-        """Read all output that is in the pipe."""
         while stream.fd >= 0:
             try:
                 data = os.read(stream.fd, _READ_BYTES)
@@ -634,7 +623,7 @@ class Supervisor:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         try:
             return os.open(os.path.join(self._session_dir, "logs", name), flags, 0o600)
-        except OSError:  # a full disk, or a removed directory, must not end the session
+        except OSError:  # a full disk or a removed directory must not end the session
             return -1
 
 

@@ -1,7 +1,6 @@
 """A process that nodes are forked from: for a driver that starts one session after the other, such as a run of tests.
 
-Most of a session's start is an interpreter that imports the modules of node and workers. A template has imported them, and forks each
-node with them; the node forks its zygote as usual. It has imported numpy if the driver has.
+Most of a session's start is importing. A template has imported the modules of node and workers, and numpy if the driver has.
 
 ::
 
@@ -11,19 +10,16 @@ node with them; the node forks its zygote as usual. It has imported numpy if the
            ◀──DONE (pid)────────────────────────────────────────────
            ──REAP (pid)──▶ ◀──DONE (status)──
 
-A session is as fresh as any other: no session has run in the template, which runs no user code and imports none (`preload` is the
-zygote's). A `HeadStart` is a template that also imports slow libraries, while the driver imports them: the zygote finds them there, and
-the node has them in shared pages that it never reads. Where the driver's program has not begun yet and its first imports are known, they
-are imported once, in the process that is going to be the driver, and the template is forked from it: that process has one thread, and
-has done nothing but import packages. Such a session differs in two ways. The template is the node's parent, so the node watches its
-driver by a pidfd that it gets; and the processes of all these sessions hash strings alike, since the interpreter was started once.
+No session has run in the template, which runs no user code and imports none (`preload` is the zygote's). A `HeadStart` is a template
+that imports slow libraries while the driver imports them, for the zygote; the node has them in shared pages that it never reads. Where
+the driver's program has not begun yet and its first imports are known, they are imported once, and the template is forked from that
+process, which has one thread. Such a session differs in two ways: the template is the node's parent, so the node watches its driver by a
+pidfd that it gets; and the processes of all these sessions hash strings alike.
 
 A process also inherits its environment, module paths, limits, affinity, priority and umask. A template is used only while these, most
 settings of mray apart, are as they were when it started (`_inherited`); otherwise the node is started by exec. The template exits when
 its driver closes it or dies; its sessions continue. A template in which a library has started a thread forks nothing, since a fork has
 one thread.
-
-In the driver; `serve` in the template.
 """
 
 from __future__ import annotations
@@ -55,14 +51,14 @@ from mray._runtime.processes.host_program import interpreter
 from mray._runtime.processes.launch import OPTIONS, PACKET, hold_options, launch, new_channel, path_of_session, write_options
 from mray._runtime.processes.native_threads import lasting_threads, native_threads
 
-#: Descriptors of the template, and of nodes that it forks: as those of a node that was started by exec, and the driver's pidfd.
+#: Descriptors of the template, and of nodes that it forks: as of a node started by exec, and the driver's pidfd.
 TEMPLATE_DRIVER = 3
 NODE_DRIVER = 5
-#: Bytes of a session's directory, which replaces this many others in the environment that the kernel shows.
+#: Bytes of the environment that the kernel shows which a session's directory replaces.
 _DIRECTORY_ROOM = 256
 #: Settings that are read once at the start of a process; a template may differ from its sessions in all others.
 _OF_THE_BEGINNING = (settings.POINTS, settings.AS_RAY, settings.LIBRARIES)
-#: Variables that change from test to test, and that a template does not use. Sessions get them all the same.
+#: Variables that change from test to test, and that a template does not use.
 _PASSING = frozenset({"PYTEST_CURRENT_TEST", SESSION_VARIABLE, ORDER}).union(
     *((each.name, each.ray) for each in settings.ALL.values() if each not in _OF_THE_BEGINNING)
 )
@@ -97,7 +93,7 @@ class _Running:
         self._channel.send(marshal.dumps((LOAD, module)), socket.MSG_DONTWAIT)
 
     def fork(self, directory: str, environment: Mapping[str, str], descriptors: tuple[int, ...]) -> int:
-        """Fork a node and return its pid. Raises OSError when the template is dead, or cannot fork."""
+        """Fork a node; returns its pid. Raises OSError when the template is dead, or cannot fork."""
         packet = marshal.dumps((FORK, directory, dict(environment), os.getcwd()))
         if len(packet) > PACKET:
             raise OSError("the environment is too large")
@@ -135,7 +131,6 @@ class _Running:
         return int(number)
 
     def end(self) -> None:
-        """End the process, and wait for its exit."""
         self._channel.close()
         processes.kill(self.pid)
         with contextlib.suppress(ChildProcessError):
@@ -154,8 +149,8 @@ class Template:
     def prepare(self, folder: str) -> None:
         """Start the process, unless one runs that can serve a session which begins now. `folder` belongs to it, and must exist as long.
 
-        A process that cannot serve it stays for later sessions; when the next session has the same properties as this one, it is
-        replaced. Raises OSError when none can be started.
+        A process that cannot serve it stays for later sessions; it is replaced when the next session has the same properties as this
+        one. Raises OSError when none can be started.
         """
         inherited = _inherited(os.environ)
         running = self._running
@@ -169,7 +164,7 @@ class Template:
             self._running = _Running(lambda descriptors: _start(descriptors, folder))
 
     def launch_node(self, directory: str, environment: Mapping[str, str], descriptors: tuple[int, ...]) -> int | None:
-        """Fork a node and return its pid; None when it is to be started by exec.
+        """Fork a node; returns its pid, or None when it is to be started by exec.
 
         `descriptors`: of its stdin, its output, its listener and its lock.
         """
@@ -209,7 +204,7 @@ class HeadStart(Template):
         return SESSION_VARIABLE not in os.environ and "PYTEST_CURRENT_TEST" not in os.environ
 
     def load(self, module: str) -> None:
-        """Make a process import a module; it is started for the first one. Without such a process, sessions import it when they start."""
+        """Make a process import a module; it is started for the first one."""
         if os.getpid() != self._owner:
             return
         try:
@@ -241,12 +236,11 @@ class HeadStart(Template):
         return True
 
     def settle(self) -> None:
-        """The driver has imported them: the other process sets the variables that the imports have set here."""
+        """Set the variables that the driver's imports have set here."""
         if self._running is not None:
             self._running.inherited = _inherited(os.environ)
 
     def launch_node(self, directory: str, environment: Mapping[str, str], descriptors: tuple[int, ...]) -> int | None:
-        """As a template's."""
         pid = super().launch_node(directory, environment, descriptors)
         if pid is None:  # the program has changed its environment: the imports may belong to the old one
             self.close()
@@ -260,11 +254,11 @@ def _start(descriptors: Mapping[int, int], session_dir: str, options: int = -1) 
 
 
 def _fork(descriptors: Mapping[int, int], serve_as_template: Callable[[dict[str, Any]], object]) -> int:
-    """Start the process by fork; it becomes like one started by exec."""
+    """Start the process by fork."""
     processes.check_room(SESSION_VARIABLE, _DIRECTORY_ROOM)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError, OSError):
-            stream.flush()  # else it would be printed there again
+            stream.flush()
     # A Ctrl-C reaches it only when it is ready to ignore it.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
     try:
@@ -291,7 +285,7 @@ def _own_options() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def importing() -> Iterator[None]:
-    """Context manager for imports for forks of this process: the collector is off, since there is hardly any garbage."""
+    """Context manager for imports for forks: the collector is off, since there is hardly any garbage."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -303,13 +297,13 @@ def importing() -> Iterator[None]:
 
 
 def reap(pid: int) -> int | None:
-    """Exit status of a dead node that a template has forked; None if none has, or it is unknown."""
+    """Exit status of a dead node that a template has forked; None if unknown."""
     running = _forked.pop(pid, None)
     return None if running is None else running.reap(pid)
 
 
 def _inherited(environment: Mapping[str, str]) -> tuple[Any, ...]:
-    """All properties that a process inherits from its parent and that are not passed on for each session."""
+    """Properties that a process inherits from its parent and that are not passed on for each session."""
     with io.open("/proc/self/status", encoding="utf-8") as status:
         mask = next((line for line in status if line.startswith("Umask")), "")
     return (
@@ -373,7 +367,7 @@ def serve(run_node: Callable[[str, dict[str, Any]], int]) -> int:
 
 
 def _load(module: str) -> None:
-    # Where the import fails, the zygote tries again, and reports it.
+    # If the import fails, the zygote tries again, and reports it.
     with native_threads.one_while_loading(), importing(), contextlib.suppress(Exception, SystemExit):
         importlib.import_module(module)
 
@@ -391,7 +385,7 @@ def _reaped(pid: int) -> tuple[bool, int]:
 
 
 def _become_node(directory: str, environment: dict[str, str], folder: str, fds: list[int]) -> dict[str, Any]:
-    """Set up descriptors, working directory and environment, as exec would have. Returns the options of the session."""
+    """Set up descriptors, working directory and environment, as exec would have. Returns the session's options."""
     # Through high numbers first, since a source may be another one's target.
     null, log, listener, lock, driver = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in fds)
     for fd, target in ((null, 0), (log, 1), (log, 2), (listener, 3), (lock, 4), (driver, NODE_DRIVER)):

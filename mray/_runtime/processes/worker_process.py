@@ -1,7 +1,4 @@
-"""A worker as a process of the kernel: a pid, and its output pipes.
-
-In the node; the records of `mray._runtime.processes.supervisor` and `mray._runtime.processes.wrapped`.
-"""
+"""A worker as a process of the kernel: a pid, and its output pipes. In the node."""
 
 from __future__ import annotations
 
@@ -9,15 +6,13 @@ from mray._ipc.output import LineSplitter
 
 
 class OutputStream:
-    """The reading end of a worker's stdout or stderr."""
-
     __slots__ = ("fd", "held", "last_output", "log", "number", "splitter")
 
     def __init__(self, fd: int, number: int) -> None:
         self.fd = fd
         self.number = number
         self.splitter = LineSplitter()
-        #: The log file, opened with the first output.
+        #: The log file's descriptor; -1 before the first output.
         self.log = -1
         #: The times of the last output, and from which on the beginning of a line has been held back; 0.0: none.
         self.last_output = 0.0
@@ -25,21 +20,19 @@ class OutputStream:
 
 
 class WorkerProcess:
-    """A worker as a process of the kernel."""
-
     __slots__ = ("attempts", "noted", "pid", "process", "streams", "tail", "theirs", "work")
 
     def __init__(self, process: str, work: str = "") -> None:
         self.process = process
-        #: The name of the work that it was started for (see `mray._decide.scheduler.root_names`).
+        #: The name of its work (`mray._decide.scheduler.root_names`).
         self.work = work
         #: 0 until it has been forked; failed `attempts`.
         self.pid = 0
         self.attempts = 0
         self.streams: list[OutputStream] = []
-        #: The worker's own ends of stdout, stderr and its connection to the node, until it has been forked.
+        #: The worker's ends of stdout, stderr and its connection to the node, until it has been forked.
         self.theirs: list[int] = []
-        #: The end of its output to either stream, in the order in which it was read.
+        #: The end of its output to either stream, in order of reading.
         self.tail = b""
         #: Whether it has sent the driver a note, so that the driver is notified of its exit.
         self.noted = False

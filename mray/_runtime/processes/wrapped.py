@@ -1,6 +1,6 @@
 """Workers that run under a profiler: their starts, exits, and the time that the profiler gets to write its file.
 
-In the node, on its one thread, for the supervisor.
+On the node's one thread, for the supervisor.
 
 Note [wrapped workers]
 ----------------------
@@ -9,16 +9,16 @@ Note [wrapped workers]
     node ──exec, own kernel session──▶ profiler ──any processes──▶ worker ──HELLO (its pid)──▶ node
       └──────────────── SIGCHLD: the profiler's exit                    └── pidfd: the worker's exit
 
-The profiler is the node's child, the worker is not: any number of processes may be in between. So the worker is known by the pid that it
-sends, its exit is seen through a pidfd, and the worker is killed, never the profiler, which sees its program end, writes its file and
-exits too. Callers get the error of the death immediately; a profiler that is not done after MRAY_PROFILER_TIMEOUT is killed with all
-processes that it started, found by a variable in their environments. When a profiler exits before its worker, the worker is killed too.
+The profiler is the node's child, the worker need not be. So the worker is known by the pid that it sends, its exit is seen through a
+pidfd, and the worker is killed, never the profiler, which sees its program end, writes its file and exits. Callers get the error of the
+death immediately; a profiler that is not done after MRAY_PROFILER_TIMEOUT is killed with all processes that it started, found by a
+variable in their environments. When a profiler exits before its worker, the worker is killed.
 
 The kernel reports a worker's exit status to its parent only. The node looks into /proc before the parent has read it; failing that, it
-takes the profiler's own exit code if that comes soon, as a shell's is its child's, and otherwise the death has no status.
+takes the profiler's exit code if that comes soon, as a shell's is its child's, and otherwise the death has no status.
 
-Descriptors that a profiler opens in the worker (a socket, a file) stay open, and the node's need not pass through it: the worker opens
-its lifeline by a path (see Note [lifeline] in `mray._ipc.process`), and connects to the node by name, as joining drivers do.
+Descriptors that a profiler opens in the worker stay open, and the node's need not pass through it: the worker opens its lifeline by a
+path (see Note [lifeline] in `mray._ipc.process`), and connects to the node by name, as joining drivers do.
 """
 
 from __future__ import annotations
@@ -38,23 +38,20 @@ from mray._runtime.processes.worker_process import WorkerProcess
 
 #: Seconds in which a wrapper's exit code is taken for that of its worker.
 _STATUS_SECONDS = 0.5
-#: A wrapper's exit codes for a worker that was killed by a signal start here, as with a shell.
+#: Exit codes of a wrapper whose worker was killed by a signal start here, as with a shell.
 _SIGNALLED = 128
 _LOOK_SECONDS = 0.02
 
 
 class _Wrapped:
-    """One worker and its wrapper."""
-
     __slots__ = ("announced", "unwatch", "worker", "wrapper")
 
     def __init__(self, worker: WorkerProcess, wrapper: int) -> None:
         self.worker = worker
-        #: The wrapper's pid; it is a child of the node.
+        #: The wrapper's pid, a child of the node.
         self.wrapper = wrapper
         #: Cancels the watch of the worker, which begins once its pid is known.
         self.unwatch: Cancel = nothing
-        #: Whether its death has been reported.
         self.announced = False
 
 
@@ -82,11 +79,9 @@ class WrappedWorkers:
         self._by_process: dict[str, _Wrapped] = {}
 
     def workers(self) -> list[WorkerProcess]:
-        """Workers whose wrappers live."""
         return [wrapped.worker for wrapped in self._by_wrapper.values()]
 
     def start(self, worker: WorkerProcess, wrapper: Wrapper, variables: dict[str, str], interpreter: Sequence[str]) -> None:
-        """Start a worker under its wrapper. Raises OSError."""
         descriptors = {0: 0, 1: worker.theirs[0], 2: worker.theirs[1]}
         variables = {**variables, LIFELINE_VARIABLE: self._lifeline}
         pid = launch_wrapped(wrapper, self._session_dir, worker.process, variables, descriptors, interpreter, self._options)
@@ -100,7 +95,7 @@ class WrappedWorkers:
             return
         wrapped.worker.pid = pid
         if pid == wrapped.wrapper:
-            return  # a profiler inside of the worker: it is the node's child
+            return  # a profiler inside of the worker
         try:
             wrapped.unwatch = PidFd(pid).then(self._reactor, lambda: self._worker_ended(wrapped))
         except ProcessLookupError:
@@ -121,7 +116,7 @@ class WrappedWorkers:
         return number in self._by_wrapper or any(number == wrapped.worker.pid for wrapped in self._by_wrapper.values())
 
     def kill(self, process: str) -> None:
-        """Kill the worker, and let the wrapper see that; kill both while the worker has not joined and there is nothing to profile."""
+        """Kill the worker, and let the wrapper see that; kill both while the worker has not joined."""
         wrapped = self._by_process[process]
         if wrapped.worker.pid:
             processes.kill(wrapped.worker.pid)

@@ -4,12 +4,11 @@
          ◀──SPAWNED (process, pid) or NOT_SPAWNED (process, text), REAPED (pid, status),
            PRELOAD_FAILED (module, text)──
 
-It never runs user code (the session's preloaded modules apart), starts no thread and touches no GPU. Node and zygote exchange marshalled
-tuples over a pair of packet sockets.
+It never runs user code (the session's preloaded modules apart), starts no thread and touches no GPU. Messages are marshalled tuples over
+a pair of packet sockets.
 
-A module that starts threads when it is imported, Python's or those of a native library, cannot be preloaded: a forked process has one
-thread, and would wait for the others forever. The zygote reports such a module and executes its interpreter once more without it.
-Workers import that module themselves.
+A module that starts threads when it is imported, Python's or native ones, cannot be preloaded: a forked process has one thread, and
+would wait for the others forever. The zygote reports such a module and executes its interpreter once more without it.
 
 No exit status is lost: a dead child's status is read, reported, and only then is the child reaped. If the zygote dies in between, the
 child becomes the node's, which reaps it. When the node hangs up, the zygote kills every worker and cleans the session.
@@ -46,13 +45,11 @@ from mray._runtime.processes.native_threads import lasting_threads, native_threa
 WorkerMain = Callable[[dict[str, Any]], "int | None"]
 
 
-#: Descriptors that come with SPAWN: for stdout and stderr, and the connection to the node.
+#: Descriptors that come with SPAWN: for stdout, stderr, and the connection to the node.
 WORKERS_ENDS = 3
 
 
 class Zygote:
-    """The process's state and main loop."""
-
     def __init__(self, node: socket.socket, lifeline: int, lock: int, session_dir: str, options: dict[str, Any]) -> None:
         self._node = node
         self._lifeline = lifeline
@@ -117,7 +114,7 @@ class Zygote:
         for module in self._options.get("preload", ()):
             try:
                 importlib.import_module(module)
-            except BaseException as error:  # any exception, SystemExit too: workers do without the module
+            except BaseException as error:  # SystemExit too: workers do without the module
                 sys.excepthook(*sys.exc_info())
                 self._tell(PRELOAD_FAILED, module, f"could not be imported: {type(error).__name__}: {error}")
             count = len(lasting_threads() - known)
@@ -253,7 +250,6 @@ def become_worker(lifeline: int, stdout: int, stderr: int, environment: dict[str
 
 
 def import_all(modules: Iterable[str]) -> None:
-    """Import modules in a worker; failures are ignored."""
     with native_threads.one_while_loading():
         for module in modules:
             with contextlib.suppress(BaseException):
@@ -274,10 +270,7 @@ def _work(worker_main: WorkerMain, start: dict[str, Any]) -> int:
 def run_fresh_worker(
     lifeline: int, node: int, session_dir: str, process: str, environment: dict[str, str], options: dict[str, Any], main: WorkerMain
 ) -> int:
-    """Run a worker that was started by exec: its output and environment are in place already.
-
-    `node`: its connection to the node, or -1.
-    """
+    """Run a worker that was started by exec. `node`: its connection to the node, or -1."""
     speak_utf8()
     stdout, stderr = os.dup(1), os.dup(2)
     become_worker(lifeline, stdout, stderr, {})
