@@ -5,8 +5,7 @@
   CANCEL ── by task id ─────────────▶ LoopGroupExecutor: at most n coroutines in an event loop; the default group has the main thread's
 
 An async actor has loops (in which its sync methods run too), any other one has threads. Each group has its own executor, so that a group
-whose calls all wait does not block another. An actor that runs one call at a time has none: its calls go through the inbox of the main
-thread (`mray._runtime.worker.worker`).
+whose calls all wait does not block another. The calls of an actor that runs one at a time go through the inbox of the main thread.
 """
 
 from __future__ import annotations
@@ -57,7 +56,6 @@ class ConcurrencyGroups:
         self._executors: dict[str, GroupExecutor] | None = None
         #: Running calls, by task id. Only its own thread changes a call.
         self.running: dict[bytes, GroupCall] = {}
-        #: The event loop of an async actor's default group.
         self.main: MainLoop | None = None
         self._ending = False
         self._is_made = False
@@ -66,7 +64,6 @@ class ConcurrencyGroups:
     # ------------------------------------------------------------------------------------ beginning
     @property
     def exist(self) -> bool:
-        """Whether this actor runs calls concurrently."""
         return self._executors is not None
 
     def prepare(self, spec: dict[str, Any]) -> Callable[..., None] | None:
@@ -106,7 +103,6 @@ class ConcurrencyGroups:
         flush_output()
 
     def _construct(self, constructor: Callable[..., Any], args: Any, kwargs: Any) -> None:
-        """Run the constructor, of an async actor inside its loop."""
         if self.main is None:
             constructor(*args, **kwargs)
         else:
@@ -134,7 +130,7 @@ class ConcurrencyGroups:
         executors = self._executors
         assert executors is not None
         if self._ending:
-            return  # the call fails with the actor's death, which is about to be reported
+            return  # the call fails with the actor's death, about to be reported
         call = read(MethodInvocation, fields)
         group = "" if call.options is None else call.options.get("group", "")
         group_executor = executors.get(group)
@@ -145,7 +141,7 @@ class ConcurrencyGroups:
         group_executor.submit((connection, call))
 
     def refuse(self, connection: Connection, call: Invocation, error: BaseException) -> None:
-        """Answer a call that does not run with an error. Any thread."""
+        """Answer a call that does not run. Any thread."""
         connection.send(failed_reply(call.task_id, call.num_returns, pickle_error(error)))
 
     def cancel(self, connection: Connection, task_id: bytes, recursive: bool) -> None:
@@ -165,7 +161,7 @@ class ConcurrencyGroups:
 
     # ------------------------------------------------------------------------------------ calls run
     def begin(self, group_executor: GroupExecutor, arrival: Arrival, kind: type[_Call]) -> _Call:
-        """Record a starting call. The group's thread."""
+        """Called on the group's thread."""
         connection, call = arrival
         executor = self.executor
         name = executor.name_of(call, executor.actor.prefix + call.method)
@@ -174,7 +170,7 @@ class ConcurrencyGroups:
         return running
 
     def end(self, running: GroupCall) -> None:
-        """Record an answered call. The group's thread."""
+        """Called on the group's thread."""
         main = self.main_thread
         del self.running[running.task_id]
         if not self.running and self.main is None:  # else before the main thread sleeps
@@ -197,7 +193,7 @@ class ConcurrencyGroups:
 
     # ------------------------------------------------------------------------------------ ending
     def leave(self, kind: str, text: str) -> None:
-        """End the actor. No more calls begin, except calls queued when its last handle was dropped. Any thread."""
+        """No more calls begin, except calls queued when the last handle was dropped. Any thread."""
         self._ending = True
         self.executor.end = None
         if kind != m.CAUSE_SCOPE:

@@ -1,10 +1,8 @@
 """The constructor's arguments of a detached actor: the actor owns them, because its creator may have exited when it restarts.
 
-In the creator. Refs among the arguments are replaced by their values, and arguments that are too large for a message lie in an object
-whose name carries the actor's id; the node removes it when the actor is dead for good. (It does not count in `object_store_memory`,
-because no process has it.)
-
-Refs *inside* arguments stay with their owners, and raise OwnerDiedError after those have exited.
+In the creator. Refs among the arguments are replaced by their values. Arguments that are too large for a message lie in an object whose
+name carries the actor's id; the node removes it when the actor is dead for good. (No process has it, so it does not count in
+`object_store_memory`.) Refs *inside* arguments stay with their owners, and raise OwnerDiedError after those have exited.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def pack_own(client: Client, call: Call, actor_id: bytes, args: Sequence[Any], kwargs: dict[str, Any], of: ActorBlueprint) -> None:
-    """Pickle the constructor's arguments into the call, as the actor's own. Waits for arguments that are refs; raises their errors."""
+    """Pickle the constructor's arguments into the call. Waits for arguments that are refs; raises their errors."""
     refs = [value for value in (*args, *kwargs.values()) if type(value) is ObjectRef]
     values = dict(zip(map(id, refs), client.objects.get(refs, None), strict=True))
     arguments = (

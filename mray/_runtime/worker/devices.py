@@ -1,7 +1,4 @@
-"""The devices of a worker's task or actor, by the variables that restrict libraries to them.
-
-On the worker's main thread, before user code runs.
-"""
+"""The devices of a worker's task or actor, by the variables that restrict libraries to them. On the main thread, before user code runs."""
 
 from __future__ import annotations
 
@@ -17,11 +14,10 @@ class Devices:
     """The variables of one worker's devices; accelerators' are restored before the next task."""
 
     def __init__(self, assign: Callable[[str, str | None], None]) -> None:
-        """`assign` sets a variable of the process, or removes it for None."""
+        """`assign` sets a variable of the process; None removes it."""
         self._assign = assign
         #: Previous values of accelerators' variables.
         self._before: dict[str, str | None] = {}
-        #: Whether this process is to use a daemon of the session.
         self._is_client = False
 
     def show(self, gpu_ids: Sequence[Any], accelerators: dict[str, list[int]], mps: tuple[str, str] = ("", "")) -> dict[str, list[str]]:

@@ -1,7 +1,7 @@
 """The executor: the part of a worker that calls user functions.
 
-On the worker's main thread, one call at a time, in order of arrival, or in the thread of a concurrency group. Only the executor and its
-parts call user code::
+On the main thread, one call at a time, in order of arrival, or in the thread of a concurrency group. Only the executor and its parts
+call user code::
 
   call ──▶ Unpacker: code, arguments ──▶ RunningCall.begin: user code ──▶ Producers: items ──▶ Packer: results, errors ──▶ reply
 """
@@ -41,13 +41,11 @@ from mray._runtime.worker.unpacker import Unpacker
 from mray.exceptions import AsyncioActorExit, TaskCancelledError
 
 NAMED = 1000
-#: Replaces the instance of an ended actor, in a process that is about to exit.
+#: Replaces the instance of an ended actor.
 _GONE = object()
 
 
 class Executor:
-    """Runs calls and replies to them."""
-
     def __init__(self, client: Client, context: CallContext, interrupts: Interrupts, main_thread: MainThread, process: Process) -> None:
         self.client = client
         self.context = context
@@ -56,7 +54,7 @@ class Executor:
         self.packer = Packer(client, context, self.actor)
         self._run_deferred = client.reactor.run_deferred
         self._interrupts = interrupts
-        #: Calls of each function with `max_calls`, after which the worker ends.
+        #: Calls of each function with `max_calls`.
         self._counts: dict[bytes, int] = {}
         self._process = process
         self._set_title = process.set_title
@@ -66,7 +64,7 @@ class Executor:
         #: (cause kind, text), set if the worker is to end after the current call; and its exit status.
         self.end: tuple[str, str] | None = None
         self.status: int | None = None
-        #: (task id, function or method) of the last calls that were given names.
+        #: (task id, function or method) of the last calls.
         self.named: deque[tuple[bytes, str]] = deque(maxlen=NAMED)
         self._inbox = main_thread.inbox
 
@@ -96,7 +94,6 @@ class Executor:
         return name
 
     def run(self, running: RunningCall) -> None:
-        """Run a call on this thread, and answer it."""
         self._set_title(running.name)
         try:
             result = running.begin(self.unpacker)
@@ -136,7 +133,7 @@ class Executor:
             self._reply(running, result)
 
     def run_at_once(self, running: LoopCall) -> None:
-        """As `run_in_loop`, outside any task, for a brief method that neither waits nor yields."""
+        """As `run_in_loop`, outside any task, for a method that neither waits nor yields."""
         try:
             result = running.begin(self.unpacker)
             running.end()
@@ -146,7 +143,7 @@ class Executor:
             self._reply(running, result)
 
     def name_of(self, call: Invocation, function: str) -> str:
-        """The name of a call: from its options, else its function's. Any thread that runs calls."""
+        """From the call's options, else its function's. Any thread that runs calls."""
         name = None if call.options is None else call.options.get("name")
         if not name:
             return function
@@ -154,7 +151,7 @@ class Executor:
         return str(name)
 
     def cancel_running(self, task_id: bytes) -> None:
-        """Mark the call on the main thread as cancelled; it may ask (`is_canceled`). Reading thread."""
+        """Mark the call on the main thread as cancelled. Reading thread."""
         running = self.context.running
         if running is not None and running.task_id == task_id:
             running.canceled = True
@@ -241,7 +238,7 @@ class Executor:
         connection.post(failed_reply(task_id, running.call.num_returns, payload))
 
     def exit_by(self, error: SystemExit, name: str) -> tuple[str, str]:
-        """Set the exit status of an actor whose code has raised SystemExit. Returns (cause kind, text)."""
+        """Returns (cause kind, text)."""
         self.end = cause = cause_of(error, name)
         self.status = exit_status(error)
         error.__traceback__ = None  # it refers to frames that hold the actor
@@ -253,7 +250,7 @@ class Executor:
     ) -> bytes | None:
         """ACTOR_START: run the constructor. Returns the pickled error if it failed.
 
-        `prepare` is called first, and returns the function that runs the constructor; None for a plain call in this thread.
+        `prepare` returns the function that runs the constructor; None for a plain call in this thread.
         """
         context = self.context
         # POINT becomes actor
@@ -276,7 +273,7 @@ class Executor:
             except Exception as error:
                 raise import_error(error, spec["class_name"], actor=True) from None
             self.actor.cls = cls
-            # For an async actor Ray's name includes the scope in which the class was defined.
+            # Ray's name of an async actor includes the scope in which the class was defined.
             is_async = bool(spec.get("concurrency")) and spec["concurrency"][0]
             self.actor.qualified_prefix = f"{cls.__module__}.{spec['class_name'] if is_async else own}."
             running.function_name = f"{cls.__module__}.{name}"
@@ -315,7 +312,6 @@ class Executor:
         return None
 
     def _show(self, name: str) -> None:
-        """Make the driver show later output under this name."""
         if name == self.shown:
             return
         self.shown = name
@@ -342,7 +338,7 @@ class Executor:
         self._reply = self._failed = end_fork  # type: ignore[method-assign, assignment]
 
     def let_go(self) -> None:
-        """Release the actor and the functions of tasks: no more user code runs here."""
+        """Release the actor and the functions of tasks."""
         self.actor.instance = _GONE if self.actor.instance is not None else None
         self.actor.cls = object
         self.context.running = None

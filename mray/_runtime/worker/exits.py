@@ -1,7 +1,6 @@
-"""Exits of a worker that its own code causes, by `exit_actor` or another `SystemExit`, or SIGTERM.
+"""Exits of a worker that its own code causes, by `exit_actor` or another `SystemExit`, or SIGTERM. All are orderly.
 
-Status 0 of an actor is an intended and final end; any other status is a death, after which restarts and retries apply. Both are orderly
-(`mray._runtime.worker.finalizing`).
+Status 0 of an actor is a final end; any other status is a death, after which restarts and retries apply.
 """
 
 from __future__ import annotations
@@ -23,9 +22,8 @@ class Terminated(SystemExit):
         super().__init__(1)
 
 
-#: The cause of an end by SIGTERM, in Ray's words.
+#: In Ray's words.
 TERMINATED = (m.CAUSE_CRASH, "SystemExit is raised (sys.exit is called). Exit code: 1. The process receives a SIGTERM.")
-#: The cause of an end by `exit_actor` or ``__ray_terminate__``.
 EXITED = (m.CAUSE_EXIT, EXIT_ACTOR)
 
 

@@ -6,8 +6,8 @@
   the user's modules    loaded into this process by user code, unless threads still run such code
   files                 all that still have references are flushed and closed
 
-Rejected: finalizing by Python itself. It waits for every non-daemon thread: on Ray an actor with such a thread stays forever. And it
-runs the destructors of native libraries, some of which crash while their own threads run.
+Rejected: finalizing by Python. It waits for every non-daemon thread, and runs the destructors of native libraries, some of which crash
+while their own threads run.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def end_children() -> None:
 
 
 def close_tasks(loop: Any) -> None:
-    """Close the coroutines that still run in an asyncio event loop, which runs their ``finally`` clauses."""
+    """Run the ``finally`` clauses of coroutines that still run in an asyncio event loop."""
     for task in sys.modules["asyncio"].all_tasks(loop):
         task._log_destroy_pending = False  # noqa: SLF001  (asyncio's)
         try:
@@ -74,7 +74,7 @@ def _runs_user_code(frame: FrameType) -> bool:
 
 
 def _is_of_program(module: Any) -> bool:
-    """Whether a module belongs to the program, and not to a library."""
+    """Whether a module belongs to the program, not to a library."""
     if not issubclass(type(module), ModuleType):
         return False
     path = object.__getattribute__(module, "__dict__").get("__file__")  # avoids loading a lazy module

@@ -1,8 +1,4 @@
-"""`GroupExecutor`: runs the calls of one concurrency group of an actor, and queues them.
-
-`mray._runtime.worker.concurrency_groups` has them all and gives each its calls; `mray._runtime.worker.thread_group` uses threads,
-`mray._runtime.worker.loop_group` coroutines.
-"""
+"""`GroupExecutor`: runs the calls of one concurrency group of an actor, with threads or with coroutines, and queues them."""
 
 from __future__ import annotations
 
@@ -49,11 +45,9 @@ class GroupExecutor(ABC):
 
     def __init__(self, actor: GroupsOfActor, size: int, name: str) -> None:
         self._actor = actor
-        #: The most concurrent calls.
         self._size = size
         self._name = name
-        #: Held while a call moves from the queue to the running ones, so that a cancel finds it in one of them. Never held by a waiting
-        #: thread.
+        #: Held while a call moves from the queue to the running ones, so that a cancel finds it. Never held by a waiting thread.
         self._lock = threading.Lock()
         self._queue: deque[Arrival] = deque()
 

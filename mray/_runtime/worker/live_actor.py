@@ -1,4 +1,4 @@
-"""`LiveActor`: the actor that lives in this worker, shared by the parts that run its calls."""
+"""`LiveActor`: the actor of this worker, shared by the parts that run its calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class LiveActor:
         self.instance: Any = None
         #: The class of its methods. (User code may change the instance's class.)
         self.cls: type[Any] = object
-        #: Prefixes of its methods' names: the class's name; module and qualified name.
+        #: The class's name; its module and qualified name.
         self.prefix = ""
         self.qualified_prefix = ""
         #: Its repr after its constructor, for listings.
@@ -21,7 +21,6 @@ class LiveActor:
         self.has_groups = False
 
     def repr_now(self) -> str:
-        """The instance's current repr, for texts."""
         if self.instance is None:
             return self.repr
         try:

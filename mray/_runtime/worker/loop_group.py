@@ -31,18 +31,18 @@ def _unretrieved(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> No
 
 
 class LoopGroupExecutor(GroupExecutor):
-    """A `GroupExecutor` of coroutines. For the loop's thread, except the methods of a `GroupExecutor`."""
+    """For the loop's thread, except the methods of a `GroupExecutor`."""
 
     def __init__(self, actor: GroupsOfActor, size: int, name: str, loop: Any, wake: Callable[[], None]) -> None:
         super().__init__(actor, size, name)
         self._loop = loop
         #: Makes the loop call `begin` soon. Any thread.
         self._wake = wake
-        #: Tasks with the calls that they run. (The loop itself holds its tasks weakly.)
+        #: The calls of tasks, which the loop holds weakly.
         self._tasks: dict[asyncio.Task[None], LoopCall] = {}
-        #: The number of tasks before their first step.
+        #: Tasks before their first step.
         self._unbegun = 0
-        #: The context in which calls begin, without variables of earlier calls.
+        #: Calls begin in it, without variables of earlier calls.
         self._context = copy_context()
         self._thread = threading.get_ident()
         if loop is not None:
@@ -69,11 +69,10 @@ class LoopGroupExecutor(GroupExecutor):
             close_tasks(self._loop)
 
     def begin(self) -> None:
-        """Start queued calls, up to the group's size."""
         queue, tasks = self._queue, self._tasks
         while queue and len(tasks) < self._size:
             with self._lock:
-                if not queue:  # taken back meanwhile
+                if not queue:
                     return
                 running = self._actor.begin(self, queue.popleft(), LoopCall)
             at_once = False
@@ -90,7 +89,6 @@ class LoopGroupExecutor(GroupExecutor):
             task.add_done_callback(self._not_begun)
 
     def _run_at_once(self, running: LoopCall) -> None:
-        """Run a call without a task; the caller begins the next queued ones."""
         current_call.set(running)
         try:
             self._actor.executor.run_at_once(running)
@@ -131,7 +129,7 @@ class LoopGroupExecutor(GroupExecutor):
 
 
 class OwnLoopGroupExecutor(LoopGroupExecutor):
-    """A `GroupExecutor` of coroutines with its own loop and thread, which start with the first call."""
+    """Coroutines with their own loop and thread, which start with the first call."""
 
     def __init__(self, actor: GroupsOfActor, size: int, name: str) -> None:
         super().__init__(actor, size, name, None, self._ring)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 #: A message's connection, code, and fields (the record for CALL and TASK).
 Arrived = tuple["Connection", int, Any]
-#: The number of finished calls that a timeline shows.
+#: Finished calls that a timeline shows.
 RECENT = 10_000
 
 
@@ -38,7 +38,6 @@ class MainThread:
     """The messages and the state of a worker's main thread."""
 
     def __init__(self) -> None:
-        #: Messages for it, in order of arrival.
         self.inbox: deque[Arrived] = deque()
         #: The graphs of this worker's actor; set from outside.
         self.service: GraphRunner | None = None

@@ -19,7 +19,7 @@ from mray._runtime.worker.pinning import Pinning
 
 
 class OwnProcess:
-    """The operating-system process of a worker. Created by its main thread, after the fork."""
+    """Created by the worker's main thread, after the fork."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -52,7 +52,7 @@ class OwnProcess:
     def mark_output(self, name: str) -> None:
         marker = name_marker(name)
         for stream, fd in ((sys.stdout, 1), (sys.stderr, 2)):
-            # Before any code in this process, or its children, writes to the descriptor.
+            # Before code in this process, or its children, writes to the descriptor.
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 stream.flush()
             with contextlib.suppress(OSError):
@@ -63,7 +63,7 @@ class OwnProcess:
         return os.getpid() != self._pid
 
     def set_alarm(self, seconds: float) -> None:
-        if seconds:  # by the kernel, because user code may block all other threads
+        if seconds:  # by the kernel, because user code may block all threads
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, seconds)
 

@@ -1,7 +1,4 @@
-"""The packer: results and errors of calls, as their callers get them.
-
-In the thread that runs the call.
-"""
+"""The packer: results and errors of calls. In the thread that runs the call."""
 
 from __future__ import annotations
 
@@ -43,8 +40,6 @@ class Collected(list[Result]):
 
 
 class Packer:
-    """Pickles results and errors."""
-
     def __init__(self, client: Client, context: CallContext, actor: LiveActor) -> None:
         self._client = client
         self._context = context
@@ -57,7 +52,7 @@ class Packer:
     def freeze(self, running: RunningCall, pin: bytes, object_id: bytes, value: Any, options: dict[str, Any] | None) -> Result:
         """The result of a call; refs inside the value are pinned under the name `pin`.
 
-        Also raises the error of a dead holder whose tensors, which were among the call's arguments, never arrived.
+        Raises the error of a dead holder whose tensors, among the call's arguments, never arrived.
         """
         client, connection = self._client, running.connection
         transport = None if options is None else options.get("tensor_transport")
@@ -149,7 +144,7 @@ class Packer:
 
     # ------------------------------------------------------------------------------------ errors
     def wrapped(self, error: BaseException, name: str) -> RayTaskError:
-        """The error that the caller gets for an exception of user code."""
+        """The caller's error for an exception of user code."""
         context = self._context
         return task_error(
             name,

@@ -1,7 +1,4 @@
-"""Pinning a worker to CPUs while it runs a task or actor with `cpu_affinity`.
-
-On the worker's main thread, between tasks. Every thread of the process is pinned; later threads inherit it.
-"""
+"""Pinning a worker to CPUs while it runs a task or actor with `cpu_affinity`. On the main thread, between tasks."""
 
 from __future__ import annotations
 
@@ -12,14 +9,12 @@ from mray._common.log import logger
 
 
 class Pinning:
-    """The CPUs that this process may run on."""
-
     def __init__(self) -> None:
         #: While pinned, the CPUs from before.
         self._before: set[int] | None = None
 
     def set(self, cpus: Collection[int] | None) -> None:
-        """Pin the process to these CPUs, or undo that."""
+        """Pin every thread of the process to these CPUs, or undo that. Later threads inherit it."""
         if cpus:
             if self._before is None:
                 self._before = os.sched_getaffinity(0)

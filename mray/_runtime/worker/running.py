@@ -55,7 +55,6 @@ class RunningCall(Running):
 
     @property
     def streams(self) -> bool:
-        """Whether the caller wants a stream of items, whatever the function returns."""
         options = self.call.options
         return options is not None and "stream" in options
 
@@ -77,8 +76,6 @@ class RunningCall(Running):
 
 
 class ActorCall(RunningCall):
-    """A method on the main thread of an actor that runs one call at a time."""
-
     __slots__ = ()
 
     @runs_users
@@ -90,7 +87,7 @@ class ActorCall(RunningCall):
 
 
 class TaskCall(RunningCall):
-    """A function. An interrupt may arrive only while user code runs."""
+    """An interrupt may arrive only while user code runs."""
 
     __slots__ = ()
 
@@ -114,8 +111,6 @@ class TaskCall(RunningCall):
 
 
 class GroupCall(RunningCall):
-    """A method on a thread of a concurrency group."""
-
     __slots__ = ("began", "group")
 
     def __init__(self, connection: Connection, call: MethodInvocation, name: str, function_name: str, group: Any) -> None:
@@ -130,8 +125,6 @@ class GroupCall(RunningCall):
 
 
 class LoopCall(GroupCall):
-    """A method in an event loop."""
-
     __slots__ = ("task",)
 
     #: Its task; None when it has ended.
@@ -143,7 +136,7 @@ class LoopCall(GroupCall):
         return self.final_error or (Cancelled(error) if is_cancelled else error)
 
 
-#: The call that the running code belongs to; tasks that a coroutine starts inherit it. None on the main thread of other workers.
+#: Tasks that a coroutine starts inherit it. None on the main thread of workers without concurrent calls.
 current_call: ContextVar[GroupCall | None] = ContextVar("mray_running_call", default=None)
 
 

@@ -47,7 +47,7 @@ MOST_UNSENT = 1 << 20
 
 
 class Producer:
-    """A running generator. `add` and `pause` belong to the thread that runs it; any thread may call the other methods."""
+    """`add` and `pause` belong to the thread that runs the generator; any thread may call the other methods."""
 
     def __init__(self, producers: Producers, running: RunningCall) -> None:
         arrived, window, taken, dropped, per_yield, together = running.call.options["stream"]
@@ -56,7 +56,7 @@ class Producer:
         self._running = running
         self._connection = running.connection
         self._task_id = running.task_id
-        #: The number of yielded items; the first `_skipped` have arrived in an earlier attempt.
+        #: Yielded items; the first `_skipped` have arrived in an earlier attempt.
         self._yielded = 0
         self._skipped = arrived
         #: Whether the caller knows that this attempt has begun.
@@ -66,15 +66,14 @@ class Producer:
         #: The most unread items of all producers together.
         self.together = together
         self._producers = producers
-        #: The count of items that the caller has taken, by its last message.
+        #: Items that the caller has taken, by its last message.
         self.taken: int = taken
-        #: Whether the reader was dropped.
         self.stopped = dropped
         self._lock = threading.Lock()
         #: Items that have not been posted. Only `add` appends, only the holder of `_lock` removes.
         self._held: deque[Result] = deque()
         self._held_bytes = 0
-        #: The number of the first of `_held`. Invariant: only accessed under `_lock`.
+        #: The number of the first of `_held`. Only accessed under `_lock`.
         self._first = arrived
         self._departed = 0.0
         #: Called by the reading thread after a message of the caller.
@@ -110,7 +109,7 @@ class Producer:
             self.add(item)
 
     def add_failure(self, payload: bytes) -> None:
-        """Send the last item: the pickled error that the generator raised."""
+        """Send the pickled error that the generator raised."""
         self._yielded += 1
         self._hold((m.FAILED, payload, None), len(payload))
 
@@ -140,7 +139,6 @@ class Producer:
 
     # ------------------------------------------------------------------------------------ holding up
     def may_go_on(self) -> bool:
-        """Whether the generator may compute its next item."""
         if self.stopped or self._connection.closed:
             return True
         if self._window and self.unread >= self._window:
@@ -166,7 +164,7 @@ class Producer:
             self._reactor.wait_until(self.may_go_on)
 
     def _announce(self) -> None:
-        """Ask the caller to report the taken items, and whether the reader was dropped, because no item will cause that.
+        """Ask the caller to report the taken items, and whether the reader was dropped.
 
         The caller sends nothing to a producer that has not begun, and the state that came with the call may be outdated.
         """
@@ -188,7 +186,7 @@ class Producer:
                 await called(self.then, LOOP_SECONDS)
 
     def then(self, callback: Callable[[], object]) -> Cancel:
-        """Call back after a message of the caller, or when the producer may go on. For one coroutine at a time."""
+        """Call back after a message of the caller, or when the producer may go on. For one coroutine."""
         self.on_message = callback
         if self.may_go_on():
             callback()
@@ -196,8 +194,6 @@ class Producer:
 
 
 class Producers:
-    """The producers of one worker."""
-
     def __init__(self, client: Client, packer: Packer) -> None:
         self.reactor = client.reactor
         self.packer = packer
@@ -206,7 +202,7 @@ class Producers:
 
     @property
     def unread(self) -> int:
-        """The number of items of all running generators that callers have not taken."""
+        """Items of all running generators that callers have not taken."""
         return sum(producer.unread for producer in tuple(self._running.values()))
 
     def _on_taken(self, _connection: Connection, task_id: bytes, count: int) -> None:
@@ -230,11 +226,11 @@ class Producers:
             on_message()
 
     def stop(self, task_id: bytes) -> None:
-        """Make a generator end at its next yield, as if its reader was dropped. Reading thread."""
+        """Make a generator end at its next yield. Reading thread."""
         self._on_stop(None, task_id)
 
     def run(self, running: RunningCall, generator: Any) -> Any:
-        """Run the generator that a call has returned, which runs user code. Returns the value to answer the call with.
+        """Run the generator that a call has returned. Returns the value to answer the call with.
 
         In a stream an error of the generator is its last item. An exception that ends more than the generator (a cancellation, the end
         of the worker, an attempt that is to be repeated) is raised.

@@ -2,11 +2,11 @@
 
   reading thread ── submit ──▶ queue ──▶ one of at most n threads: arguments, method, reply
 
-A call starts a thread if none is idle. Threads persist, with what methods have left in `threading.local`. The thread that became idle
-last is woken first. No lock is held while a method runs.
+A call starts a thread if none is idle. Threads persist, with their `threading.local`. The thread that became idle last is woken first.
+No lock is held while a method runs.
 
-Rejected: running brief methods on the main thread, which has read the call. It saves the wake-up of a thread, but thread-bound state
-(`threading.local`, a connection of sqlite3, a CUDA context) is missing on another thread.
+Rejected: running brief methods on the main thread, which has read the call: thread-bound state (`threading.local`, a connection of
+sqlite3, a CUDA context) is missing on another thread.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ThreadGroupExecutor(GroupExecutor):
         self._actor.process.start_thread(self._work, f"mray-{self._name}-{number}")
 
     def cancel(self, running: GroupCall) -> None:
-        """Do nothing: a thread cannot be interrupted. The method may ask, with `is_canceled`."""
+        """Do nothing: a thread cannot be interrupted."""
 
     def let_go(self) -> None:
         """Do nothing: the threads have no calls left."""

@@ -1,7 +1,7 @@
 """The unpacker: the code and the arguments of calls, for user code. In the thread that runs the call.
 
-A function's code arrives once, by its hash, is unpickled at its first call, and is dropped when no caller has the function any more,
-because a program may create functions without end.
+A function's code arrives once, by its hash, is unpickled at its first call, and is dropped when no caller has the function: a program
+may create functions without end.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 
 class Unpacker:
-    """Unpickles functions and arguments."""
-
     def __init__(self, client: Client, context: CallContext, actor: LiveActor, interrupts: Interrupts) -> None:
         self._client = client
         self._context = context
@@ -46,7 +44,7 @@ class Unpacker:
 
     # ------------------------------------------------------------------------------------ code
     def add_code(self, connection: Connection, function_id: bytes, pickled: bytes) -> None:
-        """Store the pickle of a function; it is unpickled at its first call."""
+        """Store the pickle of a function."""
         for known, callers in tuple(self._callers.items()):
             for gone in [caller for caller in callers if caller.closed]:
                 self.drop_code(gone, known)
@@ -64,7 +62,7 @@ class Unpacker:
             self._functions.pop(function_id, None)
 
     def function(self, call: TaskInvocation) -> Callable[..., Any]:
-        """The function of a task. Raises the error of its unpickling."""
+        """Raises the error of the function's unpickling."""
         function = self._functions.get(call.function_id)
         if function is None:
             try:
@@ -146,7 +144,7 @@ class Unpacker:
             raise DependencyError(error) from None
 
     def _fill_in(self, args: Any, kwargs: Any, arguments: list[ArgumentValue] | None) -> tuple[Any, Any]:
-        """Insert the values of refs into the arguments."""
+        """Insert the values of refs."""
         kwargs = kwargs or {}
         if arguments is None:
             return args, kwargs
@@ -175,7 +173,7 @@ class Unpacker:
         return deserialize(form, payload)
 
     def _read_argument(self, payload: Any, object_id: bytes, owner: str) -> Any:
-        """The value of an argument in a segment of its owner; as `Objects.read_segment`."""
+        """The value of an argument in a segment of its owner."""
         client = self._client
         with client.lock:
             entry = client.borrowing.entry_of(object_id, owner)
@@ -184,12 +182,12 @@ class Unpacker:
 
     # ------------------------------------------------------------------------------------ signals
     def begin_interruptible(self, task_id: bytes) -> None:
-        """Let the task be interrupted. Raises KeyboardInterrupt if it was already cancelled."""
+        """Raises KeyboardInterrupt if the task was already cancelled."""
         if self._interrupts.active:
             self._interrupts.begin(task_id)
 
     def let_go(self) -> None:
-        """Release all code: no more user code runs here."""
+        """Release all code."""
         self._methods.clear()
         self._functions.clear()
         self._code.clear()

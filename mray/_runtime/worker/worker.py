@@ -6,8 +6,7 @@
     RECLAIM, BORROW, FETCH ... : answered immediately
     node hangs up: the process exits
 
-Replies are posted and leave together while more calls wait, and immediately when none
-does or when the calls are long.
+Replies leave together while more calls wait, and immediately when none does or when the calls are long.
 """
 
 from __future__ import annotations
@@ -48,19 +47,17 @@ from mray._runtime.worker.own_process import survive
 from mray._runtime.worker.running import current_call
 from mray.exceptions import AsyncioActorExit, RaySystemError, TaskCancelledError
 
-#: The reply of a call that took longer, in seconds, is sent immediately.
+#: Seconds; the reply of a call that took longer is sent immediately.
 _LONG = 100e-6
-#: The number of queued calls whose tensors are fetched while others run.
+#: Queued calls whose tensors are fetched while others run.
 _AHEAD = 2
 _CALLS = (m.CALL, m.TASK)
-#: The number of finished calls that are listed; and that a leaving worker sends.
+#: The most finished calls that are listed, and that a leaving worker sends.
 LISTED = 1000
 LAST_TOLD = 1000
 
 
 class Worker(ProcessHost):
-    """The worker's state and main loop."""
-
     def __init__(self, client: Client, process: Process) -> None:
         self.client = client
         self.process = process
@@ -69,14 +66,13 @@ class Worker(ProcessHost):
         self.main_thread = main = MainThread()
         self.inbox = main.inbox
         self.executor = Executor(client, self.context, self.interrupts, main, process)
-        #: Runs an actor's concurrent calls, and then handles CALL.
+        #: Handles CALL where the actor has groups.
         self.groups = ConcurrencyGroups(client, self.executor, main, process)
-        #: The number of threads that wait in `get`; while there are any, arriving tasks go back.
+        #: Threads that wait in `get`; while there are any, arriving tasks go back.
         self._blocked = 0
-        #: Whether this worker ends: it takes no more tasks then.
+        #: Whether this worker ends, and takes no more tasks.
         self._leaving = False
         self._lease_cpus = False
-        #: Whether there have been calls whose tensors are elsewhere.
         self._prefetches = False
         self._devices = Devices(process.set_variable)
         client.from_peers.on(
@@ -90,7 +86,7 @@ class Worker(ProcessHost):
                 m.CANCEL: self._on_cancel,
             }
         )
-        #: Whether the main thread has other work than graphs. (A C function: called around each sleep.)
+        #: Whether the main thread has other work than graphs. A C function: called around each sleep.
         self._pending: Callable[[], object] = self.inbox.__len__
         client.from_node.on({m.ACTOR_START: main.enqueuing(m.ACTOR_START), m.EXIT: main.enqueuing(m.EXIT)})
         client.process_host = self
@@ -180,9 +176,7 @@ class Worker(ProcessHost):
         return running is not None and (running.canceled or self.interrupts.is_cancelled(running.task_id))
 
     def exit_actor(self) -> BaseException:
-        """End the actor from its own code: no more calls begin, and running calls finish. Returns the exception for that code to raise. Any
-        thread.
-        """
+        """End the actor from its own code: running calls finish. Returns the exception for that code to raise. Any thread."""
         final_error = ExitActor()
         if self.groups.exist:
             running = current_call.get()
@@ -242,7 +236,7 @@ class Worker(ProcessHost):
             return self.executor.exit_by(error, f"{step}, a step of a compiled graph," if step else "Its code, in no call,")
 
     def serve_all(self) -> tuple[str, str]:
-        """Serve until user code ends the worker; returns (cause kind, text). (Observers read `began`.)"""
+        """Serve until user code ends the worker; returns (cause kind, text). Observers read `began`."""
         inbox = self.inbox
         reactor = self.client.reactor
         executor = self.executor
@@ -300,7 +294,7 @@ class Worker(ProcessHost):
             pass  # a cancellation that arrived after its task had ended
 
     def _serve(self, connection: Connection, code: int, fields: Any) -> str | None:
-        """Handle one message. Returns the name of a call, None for other messages."""
+        """Returns the name of a call, None for other messages."""
         executor = self.executor
         try:
             # POINT main thread received: code
@@ -366,7 +360,7 @@ class Worker(ProcessHost):
             self.executor.end = (m.CAUSE_INIT, "its constructor raised")
 
     def _set_up(self, has: Mapping[str, Any]) -> None:
-        """Give this process the CPUs, devices and native threads of its task or actor."""
+        """Set the CPUs, devices and native threads of the task or actor."""
         context = self.context
         self.process.confine(has.get("cpus"))
         context.accelerators = self._devices.show(context.gpu_ids, has.get("accelerators") or {}, self._ask_for_mps())
@@ -374,7 +368,7 @@ class Worker(ProcessHost):
             self.process.set_native_threads(max(1, int(context.resources.get("CPU", 0))))
 
     def _ask_for_mps(self) -> tuple[str, str]:
-        """See `Devices.show`. Waits for the daemon; a process that cannot be its client ends."""
+        """Wait for the daemon; a process that cannot be its client ends."""
         client = self.client
         if not self.context.gpu_ids or client.info["mps"] not in ("on", "auto"):
             return "", ""
@@ -398,7 +392,6 @@ class Worker(ProcessHost):
 
     # ------------------------------------------------------------------------------------ blocking
     def lends(self) -> bool:
-        """Whether a task runs whose CPUs other tasks could use while it waits."""
         return self.executor.actor.instance is None and self.context.task_id is not None and self._lease_cpus
 
     def block(self) -> Callable[[], None] | None:
@@ -428,14 +421,13 @@ class Worker(ProcessHost):
     # ------------------------------------------------------------------------------------ ending
     @property
     def name(self) -> str:
-        """The name of this process in a timeline."""
         context = self.context
         if not context.class_name or not context.actor_id:
             return self.client.role
         return f"{f'{context.actor_name}: ' if context.actor_name else ''}{short_name(context.class_name)}({context.actor_id.hex()[:8]})"
 
     def _terminated(self, number: int, _frame: FrameType | None) -> None:
-        """The handler of SIGTERM: the worker ends in order. Main thread."""
+        """The handler of SIGTERM. Main thread."""
         if self.process.is_forked():  # a child that user code forks, before the fork hooks have run there
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), number)
@@ -516,11 +508,11 @@ class Worker(ProcessHost):
 
     # ------------------------------------------------------------------------------------ observers
     def last_calls(self) -> list[tuple[bytes, str | None, float, float, Any]]:
-        """The last calls of this worker: task, name, begin, end, resources. Any thread."""
+        """The last calls: task, name, begin, end, resources. Any thread."""
         return list(self.main_thread.recent)
 
     def running_calls(self) -> list[tuple[bytes, str, float]]:
-        """The running calls of this worker: task, name, begin. Any thread."""
+        """The running calls: task, name, begin. Any thread."""
         found = [(call.task_id, call.name, call.began) for call in list(self.groups.running.values())]
         running, began = self.context.running, self._begun_on_main()
         if running is not None and began is not None:
@@ -528,7 +520,7 @@ class Worker(ProcessHost):
         return found
 
     def _begun_on_main(self) -> float | None:
-        """When the call on the main thread began: a local variable of `serve_all`, which is free."""
+        """A local variable of `serve_all`, which is free."""
         with uncollected:
             for innermost in sys._current_frames().values():
                 frame = frame_of(type(self).serve_all.__code__, innermost)
@@ -538,7 +530,7 @@ class Worker(ProcessHost):
         return None
 
     def work(self) -> dict[str, Any]:
-        """The running and finished calls of a worker, for observers. Any thread."""
+        """Running and finished calls, for observers. Any thread."""
         context, executor = self.context, self.executor
         running = context.running
         epoch = time() - perf_counter()
@@ -547,7 +539,6 @@ class Worker(ProcessHost):
             "task_id": running.task_id if running else b"",
             "task": running.name if running else "",
             "function": (running.function_name or "") if running else "",
-            # Calls that run in groups, besides the first.
             "beside": list(self.groups.running),
             "actor_id": context.actor_id or b"",
             "class_name": short_name(context.class_name or ""),
