@@ -48,7 +48,7 @@ class Backend(RefBackend):
 
     def start_within(self, options: SessionOptions) -> Backend:
         """Start a session nested in this process, which ends with it. Raises RuntimeError where there can be none."""
-        raise RuntimeError("this process has a session already")
+        raise RuntimeError("this process already has a session")
 
     def after_reset(self) -> Backend | None:
         """End all work, and return a backend that starts again in the same session; this one is useless then.

@@ -217,8 +217,8 @@ def bind_method(handle: ActorHandle, spec: ActorMethodSpec, args: tuple[Any, ...
     num_returns = options.get("num_returns") or spec.num_returns
     if not isinstance(num_returns, int):
         raise TypeError(
-            f"{spec.name} is a generator: its calls return a stream of refs (num_returns={num_returns!r}), which no DAG node stands for. "
-            "Bind a method that returns its values."
+            f"{spec.name} is a generator: its calls return a stream of refs (num_returns={num_returns!r}), which no DAG node can "
+            "represent. Bind a method that returns its values."
         )
     others = {PARENT_CLASS_NODE_KEY: handle, PREV_CLASS_METHOD_CALL_KEY: None, BIND_INDEX_KEY: next_bind_index(handle)}
     node = ClassMethodNode(spec.name, args, kwargs, {**options, "num_returns": num_returns}, others)

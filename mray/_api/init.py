@@ -192,7 +192,7 @@ def init(
         runtime_env = _from_hook(runtime_env)
     ignored = sorted(_MEANINGLESS & others.keys())
     if ignored:
-        logger.debug("init: %s mean nothing on one host and are ignored", ", ".join(ignored))
+        logger.debug("init: %s have no effect on one host and are ignored", ", ".join(ignored))
     options = session_options(
         num_cpus=num_cpus,
         num_gpus=num_gpus,

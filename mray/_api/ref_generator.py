@@ -179,7 +179,7 @@ class ObjectRefGenerator(Generic[T_co]):
         if num_refs <= 0:
             raise ValueError("num_refs must be positive")
         if not current_backend().wait(self._stream.peek(num_refs)[-1:], 1, 0)[0]:
-            raise ValueError(f"the next {num_refs} items of the generator are not there yet; wait for the last of them")
+            raise ValueError(f"the next {num_refs} items of the generator are not ready yet; wait for the last of them")
         for _ in range(num_refs):
             self._stream.take_nowait()
 

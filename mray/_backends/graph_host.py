@@ -163,8 +163,8 @@ class Host:
         elif verb == REPORT:
             answer(lambda: self._state(payload))
         else:
-            assert self.service is not None, "a driver takes part in no graph"
-            assert self._enqueue is not None, "a driver takes part in no graph"
+            assert self.service is not None, "a driver does not take part in graphs"
+            assert self._enqueue is not None, "a driver does not take part in graphs"
             if verb == ATTACH:
                 attach = self.service.attaching(payload)
                 self._client.ends.then(connection.process, self._owner_ended)

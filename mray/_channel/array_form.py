@@ -82,7 +82,7 @@ def decode_array(source: Any, length: int, memory: Any = None, offset: int = 0) 
     dtype, shape, fortran, count = _info.get(info) or _remember(info)
     if memory is None:
         if start + count * dtype.itemsize != length:
-            raise ValueError(f"an array of {count} {dtype} is damaged: {length - start} bytes of it have come")
+            raise ValueError(f"an array of {count} {dtype} is damaged: {length - start} bytes of it have arrived")
         array = numpy.frombuffer(view, dtype, count, start)
     else:
         array = numpy.frombuffer(memoryview(memory).toreadonly(), dtype, count, offset)

@@ -27,7 +27,7 @@ class FanOutWriter(ChannelWriter):
         if self._is_cut:
             for writer in others:
                 if writer.position() < first.position():
-                    writer.try_write(Failed(self._failure(RayChannelError("The execution was cut off as it began."))))
+                    writer.try_write(Failed(self._failure(RayChannelError("The execution was interrupted as it began."))))
         self._is_cut = True
         if not first.try_write(value):
             return False
@@ -37,7 +37,7 @@ class FanOutWriter(ChannelWriter):
             except Exception as error:
                 # The first writer's readers have the value: the execution has begun, so it must fail rather than be refused.
                 sent = writer.try_write(Failed(self._failure(error)))
-            assert sent, "nobody but the writer takes room away"
+            assert sent, "only the writer takes room away"
         self._is_cut = False
         return True
 

@@ -327,7 +327,7 @@ class Group:
         # SYNC POINT refused: the reason and what was done, fence, refusal | read that, fence, read what was done or the reason.
         trust_fence()
         who = ", ".join(str(self._members[rank]) for rank in ranks)
-        return RayChannelError(f"In the group '{self.name}' {who} did not take part, for the call was refused{self.reasons_of(ranks)}.")
+        return RayChannelError(f"In the group '{self.name}' {who} did not take part, because the call was refused{self.reasons_of(ranks)}.")
 
     def reasons_of(self, ranks: list[int]) -> str:
         """Of refusals or failures, after a colon; "" without a reason."""

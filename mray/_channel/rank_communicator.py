@@ -39,12 +39,12 @@ class RankCommunicator(Communicator, Generic[Member]):
     def member(self) -> Member:
         """Raises RayChannelError without one."""
         if self._membership is None:
-            raise RayChannelError(f"This process is no member of the {self.LIBRARY} group: initialize(rank) has not been called here.")
+            raise RayChannelError(f"This process is not a member of the {self.LIBRARY} group: initialize(rank) has not been called here.")
         return self._membership
 
     def _refuse_second_rank(self) -> None:
         if self._membership is not None:
-            raise RuntimeError(f"This process is rank {self._membership.rank} of the group already.")
+            raise RuntimeError(f"This process is rank {self._membership.rank} of this group already.")
 
     def get_actor_handles(self) -> list[Any]:
         return list(self._actor_handles)

@@ -113,7 +113,7 @@ class Meeting:
         return member
 
     def _damaged(self, name: str, why: str) -> None:
-        logger.warning("the file %s of a group in %s is damaged, and passed over: %s", name, self._directory, why)
+        logger.warning("the file %s of a group in %s is damaged and is ignored: %s", name, self._directory, why)
         self._stale.add(name)
 
     def discard(self, name: str) -> None:

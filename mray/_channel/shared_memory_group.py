@@ -76,7 +76,7 @@ def _flat(tensor: Any) -> Any:
         return flat
     torch = sys.modules["torch"]
     if tensor.device.type != "cpu":
-        raise ValueError(f"This group is of the CPU, and the tensor is on {tensor.device}. Move it to the CPU first.")
+        raise ValueError(f"This group works on the CPU, and the tensor is on {tensor.device}. Move it to the CPU first.")
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
         kind = "quantized" if tensor.is_quantized else "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
         raise ValueError(f"This group takes dense tensors, and this one is {kind}. Send the tensors that it is made of.")

@@ -75,7 +75,7 @@ def check_timeout(timeout: Any) -> None:
         if -_LONGEST <= timeout * 1000 < _LONGEST:
             return
     if isinstance(timeout, str) or not hasattr(timeout, "__float__"):
-        raise TypeError(f"timeout is a number of seconds, or None to wait for ever, not {timeout!r}")
+        raise TypeError(f"timeout is a number of seconds, or None to wait forever, not {timeout!r}")
     if timeout != timeout or timeout in (math.inf, -math.inf):
-        raise ValueError(f"timeout is a finite number of seconds, or None to wait for ever, not {timeout}")
-    raise OverflowError(f"timeout={timeout} seconds are more than can be counted; None waits for ever")
+        raise ValueError(f"timeout is a finite number of seconds, or None to wait forever, not {timeout}")
+    raise OverflowError(f"timeout={timeout} seconds is too long; None waits forever")

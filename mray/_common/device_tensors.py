@@ -29,5 +29,5 @@ def reduce_device_tensor(tensor: Any) -> tuple[Any, ...] | None:
 def restore_device_tensor(*exported: Any) -> Any:
     bring = carriers.bring
     if bring is None:
-        raise RuntimeError("This value holds tensors of a device, which only the reader of the edge that they were sent along can bring.")
+        raise RuntimeError("This value holds tensors on a device, which only the reader of the edge that carried them can receive.")
     return bring(*exported)

@@ -26,8 +26,8 @@ SUPPORTED = (
 #: Ray's fields that mray does not set up -> what to do instead.
 REFUSED = {
     "conda": "use pip or uv, or py_executable with the interpreter of a conda environment",
-    "container": "start the program inside of the container",
-    "image_uri": "start the program inside of the container",
+    "container": "start the program inside the container",
+    "image_uri": "start the program inside the container",
     "java_jars": "there are no Java workers",
     "rocprof_sys": "use runtime_env['profiler'] with the command as a list of words",
 }
@@ -79,7 +79,7 @@ def _check_variables(variables: Any) -> None:
         if not isinstance(text, str):
             raise TypeError(f"runtime_env['env_vars'] must be of type Dict[str, str], but the value {text} is of type {type(text)}")
         if not _can_be_set(key, text):
-            raise ValueError(f"runtime_env['env_vars'] has the variable {key!r}, which no process can have with such a name and value")
+            raise ValueError(f"runtime_env['env_vars'] has the variable {key!r}, whose name or value no process can have")
 
 
 def _can_be_set(name: str, value: str) -> bool:

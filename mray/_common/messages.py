@@ -174,7 +174,7 @@ MESSAGES: dict[int, Declared] = {}
 
 
 def _message(code: int, ways: Ways, /, **fields: Any) -> int:
-    assert code not in MESSAGES, f"code {code} has a message already"
+    assert code not in MESSAGES, f"code {code} already has a message"
     MESSAGES[code] = Declared(ways, fields)
     return code
 

@@ -75,7 +75,7 @@ def _resources(_name: str, value: Any) -> str | None:
     if "CPU" in value or "GPU" in value:
         return "Use the 'num_cpus' and 'num_gpus' keyword instead of 'CPU' and 'GPU' in 'resources' keyword"
     if "bundle" in value:
-        return "A resource named 'bundle' may not be asked for: the name belongs to placement groups."
+        return "A resource named 'bundle' cannot be requested: the name belongs to placement groups."
     for key, quantity in value.items():
         if not isinstance(key, str):
             raise TypeError(f"The name of a resource must be a str, but {key!r} is a {type(key)}")
@@ -332,7 +332,7 @@ def check_actor_options(given: Mapping[str, Any], *, warn: bool = False) -> None
     _check(ACTOR_OPTIONS, given, "actors")
     if warn and given.get("object_store_memory") is not None:
         warnings.warn(
-            "Setting 'object_store_memory' for actors is deprecated: it reserves nothing, and what has no room goes to disk.",
+            "Setting 'object_store_memory' for actors is deprecated: it reserves nothing, and objects that do not fit are spilled to disk.",
             DeprecationWarning,
             stacklevel=4,
         )

@@ -186,7 +186,7 @@ def explain(value: Any, error: BaseException | None = None, name: str = "") -> s
         "Variable: ",
         *(f"\n\t{failure!r}" for failure in found),
         "",
-        "was found to be non-serializable. Leave it out, make it where it is used, or register a serializer for its type.",
+        "was found to be non-serializable. Leave it out, create it where it is used, or register a serializer for its type.",
         line,
     ]
     return "\n".join(lines) + "\n"

@@ -86,7 +86,7 @@ def _null_devices(text: str) -> NullDevices | None:
     count = int(first or 0)
     flags = {name: values[name] for name in _NULL_FLAGS if name in values}
     if count < 0 or values.get("memory", 1) <= 0 or values.get("island", 0) < 0 or not 0 <= values.get("late", 0) < 3600:
-        raise ValueError("expected the number of GPUs, and values that make sense")
+        raise ValueError("expected a number of GPUs, and valid values")
     if not {0, 1}.issuperset(flags.values()):
         raise ValueError(f"expected 0 or 1 for {' and '.join(flags)}")
     values.update({name: bool(flag) for name, flag in flags.items()})

@@ -35,7 +35,7 @@ def _path_of(config: Any) -> Any:
         try:
             config = json.loads(config)
         except ValueError as error:
-            raise ValueError(f"object_spilling_config is no JSON: {error}") from None
+            raise ValueError(f"object_spilling_config is not valid JSON: {error}") from None
     if not isinstance(config, Mapping) or config.get("type") != "filesystem":
         raise ValueError(f"object_spilling_config must be of type 'filesystem', got {config!r}")
     path = (config.get("params") or {}).get("directory_path")

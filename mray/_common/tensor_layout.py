@@ -12,8 +12,8 @@ REQUIRES_GRAD = (
 
 
 FREED = (
-    "The memory of this tensor is not there: it was freed or cut (as FSDP does with the parameters of layers that are not computing), or "
-    "the tensor is one of zeros without any (as forward-mode differentiation makes). Gather the parameters first, or send tensor.clone()."
+    "This tensor has no memory: it was freed or truncated (as FSDP does with the parameters of layers that are not computing), or it is "
+    "a tensor of zeros without storage (as forward-mode differentiation creates). Gather the parameters first, or send tensor.clone()."
 )
 
 

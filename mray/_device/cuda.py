@@ -123,7 +123,7 @@ class CudaDevice(Device):
 
     def _full(self, size: int) -> MemoryError:
         free, total = self.memory()
-        return MemoryError(f"GPU {self.index} ({self.name}, {self.uuid}) has no {size} bytes left: {free} of {total} are free.")
+        return MemoryError(f"GPU {self.index} ({self.name}, {self.uuid}) does not have {size} bytes left: {free} of {total} are free.")
 
     def free(self, address: int) -> None:
         self._let_go("Freeing memory", self._cuda.cuMemFree_v2, address)
@@ -153,7 +153,7 @@ class CudaDevice(Device):
         self.context.call_during_captures("Pinning host memory", self._cuda.cuMemHostRegister_v2, address, size, flags)
 
     def unregister_host(self, address: int) -> None:
-        self._let_go("Letting go of pinned host memory", self._cuda.cuMemHostUnregister, address)
+        self._let_go("Unpinning host memory", self._cuda.cuMemHostUnregister, address)
 
     def _let_go(self, action: str, function: Callable[..., int], address: int) -> None:
         if not self.context.is_forked:

@@ -21,8 +21,8 @@ from mray._device.device import CaptureError
 from mray._device.libcuda import LibCuda
 
 _FORKED = (
-    "This process was forked from one that had used CUDA, which the driver does not support. Start processes that use GPUs anew (spawn), "
-    "or fork them before anything uses a GPU."
+    "This process was forked from one that had used CUDA, which the driver does not support. Spawn processes that use GPUs, or fork them "
+    "before anything uses a GPU."
 )
 
 
@@ -34,8 +34,8 @@ def unless_captured(cuda: LibCuda, stream: int, function: Callable[..., int], *a
         return status
     if status or capturing.value != libcuda.STREAM_CAPTURE_STATUS_NONE:
         raise CaptureError(
-            "A CUDA graph is being captured from this stream: what is read from or written to an edge, or let go of, meanwhile cannot "
-            "be marked. Read before the capture and write after it."
+            "A CUDA graph is being captured from this stream: reads, writes and releases of values of an edge cannot be marked "
+            "meanwhile. Read before the capture and write after it."
         )
     return function(*arguments)
 

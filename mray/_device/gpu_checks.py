@@ -19,8 +19,8 @@ from mray._inside.topology import affinity, discovery
 
 _LINKS = {affinity.LINKED: "NVLink", affinity.SWITCH: "switch", affinity.ROOT: "root", affinity.NODE: "node", affinity.FAR: "far"}
 _GARBLED = (
-    "switch the IOMMU off, or ACS at the bridges, or set MRAY_PEER_ACCESS=0, with which edges between GPUs go through the host: until then "
-    "results are wrong"
+    "switch off the IOMMU or the ACS of the bridges, or set MRAY_PEER_ACCESS=0, which sends edges between GPUs through the host; until "
+    "then results are wrong"
 )
 
 
@@ -104,9 +104,11 @@ def peers() -> Iterator[Finding]:
             yield Finding(subject, WARNING, f"could not read its memory: {text}", "try MRAY_PEER_ACCESS=0")
     if not ended:
         text = "the process that tries the GPUs ended early, or hung"
-        yield Finding("peer access", BAD, text, "try MRAY_PEER_ACCESS=0, and nvidia-smi for what is wrong with them")
+        yield Finding("peer access", BAD, text, "try MRAY_PEER_ACCESS=0, and check them with nvidia-smi")
     elif count:
-        yield Finding("peer access", OK, f"{count} of {len(outcomes)} directions between GPUs were tried with a pattern and read it right")
+        yield Finding(
+            "peer access", OK, f"{count} of {len(outcomes)} directions between GPUs were tried with a pattern and read it correctly"
+        )
 
 
 def mps(sessions: Iterable[str]) -> Iterator[Finding]:

@@ -152,8 +152,8 @@ class MemoryPool:
         free, total = self.device.memory()
         raise DeviceOutOfMemoryError(
             f"No memory is left on {self.device.name} ({self.device.uuid}) for a tensor of {size} bytes that an edge carries: {free} of "
-            f"{total} bytes are free there, and the pool of process {os.getpid()} holds {self.held()}. Drop tensors that came along edges, "
-            "leave more memory to them, or send smaller ones."
+            f"{total} bytes are free there, and the pool of process {os.getpid()} holds {self.held()}. Drop tensors that arrived along "
+            "edges, leave more memory free, or send smaller ones."
         ) from cause
 
     def _allocate(self, size: int) -> PoolRegion:

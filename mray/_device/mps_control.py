@@ -36,7 +36,7 @@ ANSWER_SECONDS = 2.0
 
 INSTALL = "install it: it comes with NVIDIA's driver, with Ubuntu's as nvidia-compute-utils-VERSION"
 _LEFT_ALONE = (
-    f"{settings.NOSET_CUDA_VISIBLE_DEVICES.name} leaves CUDA_VISIBLE_DEVICES of workers alone, by which clients of MPS are given their GPU"
+    f"{settings.NOSET_CUDA_VISIBLE_DEVICES.name} keeps CUDA_VISIBLE_DEVICES of workers unchanged, which assigns clients of MPS their GPU"
 )
 
 

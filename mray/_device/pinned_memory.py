@@ -52,7 +52,7 @@ class PinnedMemory:
     def open(self, handle: bytes) -> int:
         """Raises RuntimeError when the owner has exited, OSError when this process cannot open the memory."""
         pid, _started, fd, inode, size = _HANDLE.unpack(handle)
-        gone = f"process {pid}, whose memory this is, is gone"
+        gone = f"process {pid}, which owns this memory, has exited"
         try:
             own = os.open(f"/proc/{pid}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
         except (FileNotFoundError, ProcessLookupError) as error:

@@ -145,7 +145,7 @@ class DeviceLoans:
         try:
             found = platform()
             if found is None:
-                raise UnreachableError("This process sees no device, and the tensors are on one of another process.")
+                raise UnreachableError("This process sees no device, and the tensors are on a device of another process.")
             with self._bringing:
                 imports = self._imports_from(connection, found)
                 tensors: list[Any] = []

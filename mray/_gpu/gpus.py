@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mray._trace.span import Buffer
 
 #: Cause of death; the fault follows.
-BROKEN_DOWN = "Work of this process on a GPU has failed, and no GPU does anything for it any more"
+BROKEN_DOWN = "Work of this process on a GPU has failed, and it can no longer use any GPU"
 
 
 class Gpus(Part):
@@ -69,7 +69,7 @@ class Gpus(Part):
             return b""
         asker, asked = pickle.loads(payload)
         found = platform()
-        assert found is not None, "a process is asked that has told of its devices"
+        assert found is not None, "only a process that has reported its devices is asked"
         if verb == OFFER:
             return pickle.dumps([offer(found.devices[index], asker) for index in asked])
         return pickle.dumps([try_offer(found.devices[index], offered, with_memory=with_memory) for index, offered, with_memory in asked])
@@ -118,5 +118,5 @@ class Gpus(Part):
 def _devices_for(route: plans.Route) -> Platform:
     devices = platform()
     if devices is None:
-        raise RuntimeError(f"{route.name} needs a GPU at both ends, but this process sees none any more.")
+        raise RuntimeError(f"{route.name} needs a GPU at both ends, but this process no longer sees one.")
     return devices

@@ -55,13 +55,13 @@ _OWN = frozenset({mps_control.PIPE, "CUDA_VISIBLE_DEVICES", _LEFT_ALONE.name, _L
 _LOG_LINES = 10
 
 _COST = (
-    "{pairs} share a GPU as processes that take turns: each message between them costs two changes of context on the GPU, about 150 µs each"
+    "{pairs} share a GPU as processes that take turns: each message between them costs two context switches on the GPU, about 150 µs each"
 )
 _OFF = '. With init(mps="auto"), or MRAY_MPS=auto, they would share one context scheduler (NVIDIA\'s MPS).'
-_IMPOSSIBLE = f". NVIDIA's MPS would spare them, but its program {mps_control.PROGRAM} is not on this machine."
+_IMPOSSIBLE = f". NVIDIA's MPS would avoid them, but its program {mps_control.PROGRAM} is not on this machine."
 _LATE = (
-    ", since {late} initialised CUDA before MPS was there for it, or has a CUDA_VISIBLE_DEVICES of its own. Compile the graph before they "
-    'use CUDA, or have MPS from the beginning: init(mps="on"), or MRAY_MPS=on.'
+    ", since {late} initialised CUDA before MPS was available to it, or has a CUDA_VISIBLE_DEVICES of its own. Compile the graph before "
+    'they use CUDA, or enable MPS from the start: init(mps="on"), or MRAY_MPS=on.'
 )
 
 

@@ -279,7 +279,9 @@ class NcclMember:
     # ------------------------------------------------------------------------------------ arguments
     def _check_other(self, peer: int) -> None:
         if not 0 <= peer < self.world_size or peer == self.rank:
-            raise ValueError(f"Rank {peer} is none of the others in a group of {self.world_size} whose rank {self.rank} this is.")
+            raise ValueError(
+                f"Rank {peer} is not another member of this group of {self.world_size}, in which this process is rank {self.rank}."
+            )
 
     def _dense(self, tensor: Any) -> tuple[Any, TensorInfo]:
         """A tensor in C order, perhaps a copy, and its facts."""
@@ -357,7 +359,7 @@ class NcclMember:
             try:
                 callback()
             except Exception:
-                logger.exception("telling that the group %r is broken failed", self.group.name)
+                logger.exception("reporting that the group %r is broken failed", self.group.name)
         # A call inside is either about to return or waits for a dead process, which only the abort ends.
         deadline = monotonic() + _GRACE
         while self._inside and monotonic() < deadline:

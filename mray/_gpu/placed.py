@@ -51,8 +51,8 @@ class PlacedReader(WrappedReader):
             return value
         if self._device == "cuda" and not torch.cuda.is_available():
             raise RuntimeError(
-                f"The tensors of this edge shall arrive on device={self._device!r}, but the process that reads them has no GPU: give its "
-                'actor num_gpus, or leave the device out, or say device="cpu".'
+                f"The tensors of this edge must arrive on device={self._device!r}, but the process that reads them has no GPU: give its "
+                'actor num_gpus, omit the device, or write device="cpu".'
             )
         return scanner.replace_nodes({tensor: tensor.to(self._device) for tensor in tensors})
 

@@ -213,7 +213,7 @@ class StreamGroup(MemberOfGroup):
             self._refused_at = monotonic()
         elif monotonic() > self._refused_at + at.GRACE:
             who = ", ".join(self.label(rank) for rank in refusing)
-            self._refusal = f"{who} did not take part, for the call was refused{self.reasons_of(refusing)}"
+            self._refusal = f"{who} did not take part, because the call was refused{self.reasons_of(refusing)}"
             return self._refusal
         if broken and self._broken_at is None:
             self._broken_at = monotonic()

@@ -435,12 +435,12 @@ class TensorStore(Part):
             try:
                 return receive(fetch.payload[4], fetch.object_id, fetch.payload[5], for_get=fetch.for_get, timeout=timeout)
             except TimeoutError as error:
-                raise GetTimeoutError(f"Get timed out: the tensors of an object did not come within {timeout} s.") from error
+                raise GetTimeoutError(f"Get timed out: the tensors of an object did not arrive within {timeout} s.") from error
         if answer is not None:
             if not client.reactor.wait(answer, timeout):
                 with client.lock:
                     client.requests.forget(answer)
-                raise GetTimeoutError(f"Get timed out: the tensors of an object did not come within {timeout} s.")
+                raise GetTimeoutError(f"Get timed out: the tensors of an object did not arrive within {timeout} s.")
             if answer.error is None:
                 form, payload, lease = answer.value
                 if form == m.FAILED:

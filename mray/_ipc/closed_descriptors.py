@@ -28,7 +28,7 @@ class ClosedDescriptors:
         if self.error is None and is_closed(error):
             self.error = RaySystemError(
                 f"this program (process {os.getpid()}) has closed file descriptors that mray needs, by os.close, os.closerange or a "
-                "library that makes a daemon of it: it has lost its session. Close only what the program itself has opened."
+                "library that daemonizes it: it has lost its session. Close only what the program itself has opened."
             )
             self.tell(self.error)
         return self.error or error

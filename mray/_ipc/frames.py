@@ -179,7 +179,7 @@ def _end(body: bytes, at: int, kind: int) -> int:
 def _weight(body: bytes, at: int, referred: list[int]) -> int:
     number, _end = _count(body, at, 4)
     if number >= len(referred) or not referred[number]:
-        raise ValueError("refers to what is not there yet")
+        raise ValueError("refers to a value that has not been read yet")
     return referred[number]
 
 

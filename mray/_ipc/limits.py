@@ -38,13 +38,13 @@ def advice(error: OSError) -> str:
         soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         return f"{text}: process {os.getpid()} may have {soft}. Close some there, or raise the limit (ulimit -n)"
     if error.errno == errno.ETOOMANYREFS:
-        return f"{text}: as many are on their way between this user's processes as one may have. Raise the limit (ulimit -n)"
+        return f"{text}: as many are in flight between this user's processes as are allowed. Raise the limit (ulimit -n)"
     if error.errno == errno.ENFILE:
         return f"{text}: raise fs.file-max (sysctl)"
     if error.errno == errno.EFBIG:
         most, _hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         if most != resource.RLIM_INFINITY:
-            many = f"process {os.getpid()} may make none of more than {most} bytes (RLIMIT_FSIZE), shared memory included"
+            many = f"process {os.getpid()} may create none of more than {most} bytes (RLIMIT_FSIZE), shared memory included"
             return f"{text}: {many}. Raise the limit (ulimit -f)"
     if error.errno == errno.EAGAIN:
         many = "this user, or this container, has as many processes and threads as it may have"

@@ -166,7 +166,7 @@ class Segment:
             if error.errno in _NO_ROOM:
                 raise _disk_full(path, size, error) from error
             if lacks_descriptor(error):
-                raise exhausted(error, f"The file {path} could not be made.") from error
+                raise exhausted(error, f"The file {path} could not be created.") from error
             raise
         try:
             os.posix_fallocate(fd, 0, size)
@@ -287,8 +287,8 @@ def _shared_memory(name: str, flags: int = 0, **options: Any) -> posix_ipc.Share
         if not flags and error.errno in _NOT_FOR_US:
             raise FileNotFoundError(errno.ENOENT, error.strerror, name) from error
         raise
-    except ValueError:  # for a file larger than this process may create
-        raise exhausted(OSError(errno.EFBIG, ""), f"{options.get('size')} bytes of shared memory could not be made.") from None
+    except ValueError:  # raised for a file larger than this process may create
+        raise exhausted(OSError(errno.EFBIG, ""), f"{options.get('size')} bytes of shared memory could not be allocated.") from None
 
 
 def _wrong_place() -> OSError | None:
@@ -296,15 +296,21 @@ def _wrong_place() -> OSError | None:
     try:
         info = os.statvfs(SHM)
     except OSError as error:
-        number, wrong, advice = error.errno, f"is not there ({error.strerror})", f"mount one: mkdir -p {SHM} && mount -t tmpfs tmpfs {SHM}"
+        number, wrong, advice = (
+            error.errno,
+            f"does not exist ({error.strerror})",
+            f"mount one: mkdir -p {SHM} && mount -t tmpfs tmpfs {SHM}",
+        )
     else:
         if info.f_flag & os.ST_RDONLY:
             number, wrong, advice = errno.EROFS, "is mounted read-only", f"mount -o remount,rw {SHM}"
         elif not os.access(SHM, os.W_OK | os.X_OK):
-            number, wrong, advice = errno.EACCES, "may not be written to by this user", f"chmod 1777 {SHM}"
+            number, wrong, advice = errno.EACCES, "is not writable by this user", f"chmod 1777 {SHM}"
         else:
             return None
-    return OSError(number, f"mray needs shared memory, and {SHM} {wrong}. As root: {advice}. In a container, see that it is mounted so")
+    return OSError(
+        number, f"mray needs shared memory, and {SHM} {wrong}. As root: {advice}. In a container, make sure that it is mounted like this"
+    )
 
 
 def for_what(error: OSError | ObjectStoreFullError, what: str) -> Exception:

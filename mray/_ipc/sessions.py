@@ -53,7 +53,7 @@ def private_directory(path: str) -> str:
     except FileExistsError:
         if not is_private(path):
             raise PermissionError(
-                f"{path} must be a directory of this user that nobody else may enter; set MRAY_TMPDIR to use another place"
+                f"{path} must be a directory of this user that no other user may enter; set MRAY_TMPDIR to use another place"
             ) from None
     return path
 
@@ -65,7 +65,7 @@ def _check_way(path: str) -> None:
         mode = os.stat(path).st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             raise PermissionError(
-                f"every user may rename what lies in {path}, so sessions are not safe there: make it sticky (chmod +t), as /tmp is, or "
+                f"every user may rename the entries of {path}, so sessions are not safe there: make it sticky (chmod +t), as /tmp is, or "
                 "set MRAY_TMPDIR to use another place"
             )
         if path == os.path.dirname(path):

@@ -374,7 +374,7 @@ class SlotReader:
 
     def _find_slot(self, place: bytes) -> tuple[Attached, int, Callable[[], None]]:
         if len(place) != PLACE.size:
-            raise DamagedError(f"{len(place)} bytes say where a value lies, instead of {PLACE.size}")
+            raise DamagedError(f"{len(place)} bytes give the place of a value, instead of {PLACE.size}")
         slot, generation, use, length = PLACE.unpack(place)
         if slot >= self._most:
             raise DamagedError(f"a value lies in slot {slot} of a ring that has {self._most}")

@@ -66,14 +66,16 @@ class SessionTable:
         segment = Segment.of(name, fd, writable=True)
         if not 2 * PAGE <= segment.size <= ROWS * PAGE:
             segment.close()
-            raise ValueError(f"the table {name} has {segment.size} bytes, and at most {ROWS * PAGE} in this version: it is of another one")
+            raise ValueError(
+                f"the table {name} has {segment.size} bytes, and at most {ROWS * PAGE} in this version: it belongs to another one"
+            )
         return cls(segment)
 
     def add_row(self, row: int) -> None:
         """Node only: reserve memory. Raises OSError without memory, or such a row."""
         if row >= self.rows:
             number = errno.EAGAIN if self.rows == ROWS else errno.EFBIG
-            raise OSError(number, f"a session has {self.rows - 1} processes at most")
+            raise OSError(number, f"a session has at most {self.rows - 1} processes")
         if row >= _FIRST_ROWS:
             assert self._descriptor is not None
             os.posix_fallocate(self._descriptor.fd, row * PAGE, PAGE)

@@ -86,8 +86,8 @@ class OutOfSightError(RuntimeError):
 
     def __init__(self, directory: str) -> None:
         super().__init__(
-            f"the session in {directory} is alive, and its processes cannot be seen from here: it was started in another container (a "
-            "namespace of pids), which is where to end it"
+            f"the session in {directory} is alive, but its processes cannot be seen from here: it was started in another container (PID "
+            "namespace); end it there"
         )
 
 
@@ -107,7 +107,7 @@ def start_persistent(options: SessionOptions) -> Address:
             publish(directory, pid)
         found = running_in(parent)
     if found is None:
-        raise RaySystemError("the session has ended as it started")
+        raise RaySystemError("the session ended while it was starting")
     return found
 
 
@@ -164,15 +164,15 @@ def _named(address: str) -> Address:
         candidates = [found for parent in session_parents() for found in (running_in(parent), _private(os.path.join(parent, address)))]
     elif address.startswith("ray://") or ":" in address:
         raise ConnectionError(
-            f"mray runs on this host and cannot connect to {address!r}, where no session of this user lives; leave `address` out for a "
-            "session of your own, or use 'auto' for the one that `mray start` has started."
+            f"mray runs on this host and cannot connect to {address!r}, where no session of this user is running; leave `address` out for "
+            "a session of your own, or use 'auto' for the one that `mray start` has started."
         )
     else:
         raise ValueError(f"Invalid address format: {address}")
     for found in candidates:
         if found is not None and address in (found.session_dir, os.path.basename(found.session_dir)):
             return found
-    raise ConnectionError(f"Could not find any running Ray instance at {address!r}: no session lives there.")
+    raise ConnectionError(f"Could not find any running Ray instance at {address!r}: no session is running there.")
 
 
 def _of_a_process_above() -> Address | None:

@@ -37,7 +37,7 @@ class Entry:
     # Class attributes instead of slots and a constructor: most fields keep their defaults.
 
     #: Why refs are unusable whose entries are not of the class of this process's session.
-    ended = "it is of a session that has ended, or no session made it"
+    ended = "it belongs to a session that has ended, or no session created it"
     #: The process that owns the object, or None for this one.
     owner: str | None = None
     form: int | None = None

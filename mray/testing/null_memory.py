@@ -231,8 +231,8 @@ def open_exported(handle: bytes) -> NullRegion:
     try:
         file = OpenFile(os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC))
     except OSError as error:
-        raise RuntimeError(f"process {pid}, whose memory this is, is gone or has freed it") from error
+        raise RuntimeError(f"process {pid}, which owns this memory, has exited or has freed it") from error
     info = os.fstat(file.fd)
     if info.st_ino != inode or not 0 < size <= info.st_size:
-        raise RuntimeError(f"process {pid}, whose memory this is, is gone or has freed it")
+        raise RuntimeError(f"process {pid}, which owns this memory, has exited or has freed it")
     return _keep(NullRegion(device, file, size, is_opened=True))

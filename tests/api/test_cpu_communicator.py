@@ -133,7 +133,7 @@ def test_misuse_is_refused(ray_session, group, communicators):
         communicators.CPUCommunicator(2, [member])
     with pytest.raises(ValueError, match="Expected 2 different actors"):
         communicators.CPUCommunicator(2, [member, member])
-    with pytest.raises(RuntimeError, match="is rank 0 of the group already"):
+    with pytest.raises(RuntimeError, match="is rank 0 of this group already"):
         ray_session.get(member.do.remote(lambda own: own.initialize(0)))
     with pytest.raises(ValueError, match="rank 1 is none of the 1"):
         communicator.initialize(1)

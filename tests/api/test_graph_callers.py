@@ -659,7 +659,7 @@ def test_a_failed_operation_that_actors_share_ends_a_graph_that_no_other_process
     with ray.dag.InputNode() as inp:
         made = actors[0].echo.bind(inp).with_tensor_transport(transport=group, _direct_return=True)
         graph = compiled(actors[1].echo.bind(made))
-    with pytest.raises(NotImplementedError, match="travels by communicator. Have the process that compiled it execute it"):
+    with pytest.raises(NotImplementedError, match="travels by communicator. Execute it in the process that compiled it"):
         ray.get(user().run.remote(graph, ["no tensor"]))
     with pytest.raises(ValueError, match="must return a torch.Tensor"):
         graph.execute("no tensor").get()

@@ -495,7 +495,7 @@ def test_a_graph_with_a_collective_operation_says_why_it_is_not_copied(ray_sessi
     with ray.dag.InputNode() as inp:
         reduced = allreduce.bind([each.echo.bind(inp) for each in actors], transport=group(2, actors))
         graph = compiled(ray.dag.MultiOutputNode(reduced))
-    with pytest.raises(NotImplementedError, match="collective operations.*Have the process that compiled it execute it"):
+    with pytest.raises(NotImplementedError, match="collective operations.*Execute it in the process that compiled it"):
         ray.get(u.run.remote([1], graph))
 
 

@@ -67,7 +67,7 @@ MISTAKES = [
     ("ray.get(5)", r"ValueError: Invalid type of object refs, <class 'int'>, is given. .*"),
     ("ray.wait(add.remote(1))", r"TypeError: wait\(\) expected a list of .*, got a single .*"),
     ("ray.put(add.remote(1))", r"TypeError: Calling 'put' on an ray.ObjectRef is not allowed. .*"),
-    ("ray.get(add.remote(1), timeout='5')", r"TypeError: timeout is a number of seconds, or None to wait for ever, not '5'"),
+    ("ray.get(add.remote(1), timeout='5')", r"TypeError: timeout is a number of seconds, or None to wait forever, not '5'"),
     ("ray.wait([add.remote(1)], timeout=float('nan'))", r"ValueError: timeout is a finite number of seconds, or None to .*, not nan"),
     ("ray.remote(num_cpu=2)(load)", r"ValueError: Invalid option keyword num_cpu for .* Did you mean 'num_cpus'\?"),
     ("Counter.options(nam='x')", r"ValueError: Invalid option keyword nam for actors. .* Did you mean 'name'\?"),
@@ -135,7 +135,7 @@ def test_a_time_limit_says_what_is_waited_for_and_who_has_what_it_needs(fresh):
         fresh.get(waits.remote(), timeout=0.3)
     assert re.fullmatch(
         r"Get timed out: some object\(s\) not ready after 0.3 s. waits is queued. task waits cannot be scheduled right now: it asks for "
-        r"{'CPU': 1.0}, 0 of 1 CPU are free, and none is given back before these end: actor Holder \(pid \d+\) has 1.",
+        r"{'CPU': 1.0}, 0 of 1 CPU are free, and none is released until these end: actor Holder \(pid \d+\) has 1.",
         str(caught.value),
     )
 

@@ -262,7 +262,7 @@ def test_without_the_program_auto_warns(begin, monkeypatch, caplog):
 
 def test_devices_that_are_left_alone_are_no_place_for_clients(begin, control, monkeypatch):
     monkeypatch.setenv("MRAY_NOSET_CUDA_VISIBLE_DEVICES", "1")
-    with pytest.raises(mray.exceptions.RaySystemError, match="leaves CUDA_VISIBLE_DEVICES of workers alone"):
+    with pytest.raises(mray.exceptions.RaySystemError, match="keeps CUDA_VISIBLE_DEVICES of workers unchanged"):
         begin("on")
 
 
@@ -677,7 +677,7 @@ def test_actors_that_have_used_their_gpu_before_are_named_with_each_graph(begin,
     assert not mray.get(one.is_client.remote())
     for count in (1, 2):
         assert mray.get(compiled(edge(one, other)).execute(3)) == 3
-        hints = [record.getMessage() for record in caplog.records if "initialised CUDA before MPS was there" in record.getMessage()]
+        hints = [record.getMessage() for record in caplog.records if "initialised CUDA before MPS was available" in record.getMessage()]
         assert len(hints) == count
     assert hints[0] == hints[1]
     assert 'init(mps="on")' in hints[0]
@@ -705,7 +705,7 @@ def test_one_hint_a_session_says_what_a_gpu_in_turns_costs(begin, control, compi
         for _ in range(2):
             assert mray.get(compiled(edge(*actors)).execute(3)) == 3
         (record,) = caplog.records
-        assert "two changes of context on the GPU, about 150 µs each" in record.getMessage()
+        assert "two context switches on the GPU, about 150 µs each" in record.getMessage()
         assert 'init(mps="auto")' in record.getMessage()
         assert mray.get(actors[0].variables.remote()) == (None, "0")
         del actors

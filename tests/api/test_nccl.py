@@ -279,9 +279,9 @@ def test_what_is_no_tensor_of_the_gpu_is_refused(ray, machine, group):
         own, other = communicator.get_self_rank(), 1 - communicator.get_self_rank()
         with pytest.raises(ValueError, match=r"NCCL moves tensors of GPUs, and this ndarray is on .*Move it to the GPU first"):
             communicator.send(np.ones(2), other)
-        with pytest.raises(ValueError, match=f"Rank {own} is none of the others"):
+        with pytest.raises(ValueError, match=f"Rank {own} is not another member"):
             communicator.send(null.ones(2), own)
-        with pytest.raises(ValueError, match="Rank 2 is none of the others in a group of 2"):
+        with pytest.raises(ValueError, match="Rank 2 is not another member of this group of 2"):
             communicator.recv((2,), "float32", 2)
         with pytest.raises(ValueError, match="does not compute SUM of tensors of int16"):
             communicator.allreduce(null.ones(2, dtype="int16"), null.ones(2, dtype="int16"))
@@ -291,7 +291,7 @@ def test_what_is_no_tensor_of_the_gpu_is_refused(ray, machine, group):
             communicator.allgather(null.ones(2), null.ones(2))
         with pytest.raises(ValueError, match="Expected 2 times the elements"):
             communicator.reducescatter(null.ones(3), null.ones(1))
-        with pytest.raises(RuntimeError, match=f"This process is rank {own} of the group already"):
+        with pytest.raises(RuntimeError, match=f"This process is rank {own} of this group already"):
             communicator.initialize(own)
         # None of that was a call.
         out = null.empty(1)
@@ -583,7 +583,7 @@ def test_who_has_queued_its_half_of_a_call_that_another_one_is_refused_is_told_w
         return str(caught.value)
 
     text = on_all(ray, members, work)[0]
-    assert re.search(r"rank 1 \(actor .*\) did not take part, for the call was refused: ValueError\(.*NCCL moves tensors of GPUs", text)
+    assert re.search(r"rank 1 \(actor .*\) did not take part, because the call was refused: ValueError\(.*NCCL moves tensors of GPUs", text)
     on_all(ray, members, destroy)
 
 

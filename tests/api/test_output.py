@@ -579,7 +579,7 @@ def test_a_request_that_waits_for_what_actors_hold_is_told_once(run_program, sec
         """,
         env={"MRAY_WARN_WAITING": seconds},
     )
-    text = "actor Counter cannot be scheduled right now: it asks for {'CPU': 1.0}, 0 of 2 CPU are free, and none is given back before these"
+    text = "actor Counter cannot be scheduled right now: it asks for {'CPU': 1.0}, 0 of 2 CPU are free, and none is released until these"
     assert done.stderr.count(text) == done.stderr.count("cannot be scheduled right now") == times
     assert done.stderr.count("MRAY_WARN_WAITING=0 disables this message") == times
 

@@ -806,7 +806,7 @@ def test_each_temporary_directory_may_have_one(session, other_place, fresh):
     assert not os.path.exists(found.session_dir)
     with pytest.raises(ConnectionError, match="Could not find any running Ray instance"):
         fresh.init(address="auto", _temp_dir=other_place)
-    with pytest.raises(ConnectionError, match="no session lives there"):
+    with pytest.raises(ConnectionError, match="no session is running there"):
         fresh.init(address=found.session_dir)
 
 

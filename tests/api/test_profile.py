@@ -336,11 +336,11 @@ def test_two_graphs_of_the_same_actors_are_profiled_apart(ray_session, worker, c
 def test_one_profile_at_a_time_and_none_of_a_graph_that_has_ended(ray_session, worker, compiled) -> None:
     root, _actors = chain(ray_session, worker)
     graph = compiled(root)
-    with graph.profile() as profile, pytest.raises(ValueError, match="is being profiled already"):
+    with graph.profile() as profile, pytest.raises(ValueError, match="is already being profiled"):
         graph.profile().start()
-    with pytest.raises(ValueError, match="This profile has ended; make another one"):
+    with pytest.raises(ValueError, match="This profile has ended; create another one"):
         profile.start()
-    with pytest.raises(ValueError, match="keeps 1 span"):
+    with pytest.raises(ValueError, match="keeps at least 1 span"):
         graph.profile(limit=0)
     with graph.profile() as open_profile:
         ray_session.get(graph.execute(1))

@@ -94,5 +94,5 @@ def test_values_that_refer_to_each_other_without_end_are_refused() -> None:
         DECODERS["frame"].read(body)
     within: list[Any] = []
     within.append(within)
-    with pytest.raises(ValueError, match="not there yet"):
+    with pytest.raises(ValueError, match="has not been read yet"):
         DECODERS["frame"].read(marshal.dumps((within,)))

@@ -81,7 +81,7 @@ def test_the_dead_whose_counts_are_impossible_leave_none_behind(members):
 def test_there_are_never_more_rows_than_the_table_has(members):
     members.table.words[HIGHEST] = (1 << 64) - 1
     assert members.table.rows_in_use() == ROWS
-    with pytest.raises(OSError, match="processes at most"):
+    with pytest.raises(OSError, match="a session has at most"):
         members.table.add_row(ROWS)
 
 

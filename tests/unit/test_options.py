@@ -235,7 +235,7 @@ def test_auto_is_no_module(monkeypatch: pytest.MonkeyPatch, given: Any, variable
         (
             {"system_config": {"object_spilling_config": "{"}},
             ValueError,
-            "object_spilling_config is no JSON: Expecting property name",
+            "object_spilling_config is not valid JSON: Expecting property name",
         ),
         (
             {"system_config": {"object_spilling_config": {"type": "filesystem", "params": {}}}},

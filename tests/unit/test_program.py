@@ -144,7 +144,7 @@ def test_a_graph_that_another_thread_leaves_is_left_before_the_next_program_runs
     assert not program.closed and service.is_active and service.ready()
     service.run(lambda: True)
     assert program.closed and not service.programs and not service.is_active
-    with pytest.raises(ValueError, match="an actor takes no request 'dance' about a graph"):
+    with pytest.raises(ValueError, match="an actor does not handle the request 'dance' about a graph"):
         service.handle("dance", b"", None)
 
 

@@ -62,7 +62,7 @@ def test_every_message_is_declared_once_behind_a_sentence_and_has_a_name():
 
 
 def test_a_code_has_one_message():
-    with pytest.raises(AssertionError, match=f"code {m.CALL} has a message already"):
+    with pytest.raises(AssertionError, match=f"code {m.CALL} already has a message"):
         m._message(m.CALL, CALLING)
 
 

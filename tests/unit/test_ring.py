@@ -109,7 +109,7 @@ def slots(segment: Segment) -> Iterator[tuple[SlotReader, Segment]]:
 @pytest.mark.parametrize(
     ("place", "text"),
     [
-        (b"short", f"5 bytes say where a value lies, instead of {PLACE.size}"),
+        (b"short", f"5 bytes give the place of a value, instead of {PLACE.size}"),
         (PLACE.pack(4, 7, 1, 100), "a value lies in slot 4 of a ring that has 4"),
         (PLACE.pack(1, 7, 1, 1 << 20), "a value of 1048576 bytes lies in a slot of 4096"),
     ],

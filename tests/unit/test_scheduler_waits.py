@@ -24,7 +24,7 @@ def test_what_waits_for_what_actors_hold_is_told_with_who_they_are():
     (text,) = said(stage)
     assert text == (
         "actor C cannot be scheduled right now (nor can, behind it, 1 x actor C, 1 x task f): it asks for {'CPU': 1.0}, "
-        "0 of 2 CPU are free, and none is given back before these end: A (pid 100) has 1, A (pid 101) has 1."
+        "0 of 2 CPU are free, and none is released until these end: A (pid 100) has 1, A (pid 101) has 1."
     )
     stage(events.ActorKilled(b"a", True))
     stage.join_all()
@@ -40,7 +40,7 @@ def test_what_waits_for_a_task_that_runs_is_not_told_until_that_waits_itself():
     stage(events.TaskBlocked(worker))
     (text,) = said(stage)
     assert text == (
-        "task f cannot be scheduled right now: it asks for {'GPU': 1.0}, 0 of 1 GPU are free, and none is given back before these end: "
+        "task f cannot be scheduled right now: it asks for {'GPU': 1.0}, 0 of 1 GPU are free, and none is released until these end: "
         "a task that waits (pid 100) has 1."
     )
     stage(events.TaskUnblocked(worker))
@@ -64,6 +64,6 @@ def test_what_placement_groups_hold_is_told_too():
     stage.ask(CPU=1)
     told = said(stage)
     assert sorted(text.split(" cannot")[0] for text in told) == ["placement group other", "task f"]
-    assert all("before these end: placement group whole has 2." in text for text in told)
+    assert all("until these end: placement group whole has 2." in text for text in told)
     stage.remove(group)
     assert said(stage) == []

@@ -480,7 +480,7 @@ def test_streams_that_cannot_wait_open_nothing(owner: Owner) -> None:
 def test_timelines_of_the_dead_are_not_opened(machine: NullPlatform, owner: Owner) -> None:
     where, peers = owner.mark(), Peers()
     owner.kill()
-    with pytest.raises(NotOpenedError, match=f"process {owner.pid}, whose memory this is, is gone"):
+    with pytest.raises(NotOpenedError, match=f"process {owner.pid}, which owns this memory, has exited"):
         peers.wait(machine.devices[0], 0, *where)
     assert peers.retire()
 

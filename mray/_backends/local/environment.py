@@ -18,7 +18,8 @@ def check_environment(environment: Mapping[str, Any] | None) -> None:
     for name, value in (environment or {}).items():
         if value and name not in POSSIBLE and not name.startswith("_"):
             raise NotImplementedError(
-                f"runtime_env[{name!r}] needs a process of its own, and init(local_mode=True) has one for all: use the native engine."
+                f"runtime_env[{name!r}] needs a process of its own, but init(local_mode=True) runs everything in one: use the native "
+                "engine."
             )
 
 

@@ -153,8 +153,8 @@ class LocalBackend(Backend):
         """Make the calling thread the driver. ValueError for the address of another session."""
         if options.address not in (None, "local"):
             raise ValueError(
-                f"Invalid address format: {options.address}. One process (local_mode=True or MRAY_BACKEND=local) has no address; a session "
-                "elsewhere is joined by the native engine."
+                f"Invalid address format: {options.address}. One process (local_mode=True or MRAY_BACKEND=local) has no address; use the "
+                "native engine to join another session."
             )
         chosen = checked_options(options)
         for module in options.preload:

@@ -162,7 +162,9 @@ def kill(pid: int, number: int, /) -> None:
     if number == signal.SIGINT:
         process.interrupt()
     elif number in (signal.SIGSTOP, signal.SIGCONT):
-        raise NotImplementedError(f"{signal.Signals(number).name} needs a process of its own, and init(local_mode=True) has one for all")
+        raise NotImplementedError(
+            f"{signal.Signals(number).name} needs a process of its own, but init(local_mode=True) runs everything in one"
+        )
     elif number not in (0, signal.SIGCHLD, signal.SIGURG, signal.SIGWINCH):
         if number == signal.SIGTERM:
             process.terminate()

@@ -320,7 +320,7 @@ class RunToken:
             self._ready.remove(me)
         self._unpark(me)
         if not robbed.parked:
-            logger.warning("%s was interrupted while %s did not come to a call of mray", me.name, robbed.name)
+            logger.warning("%s was interrupted while %s did not reach a call of mray", me.name, robbed.name)
 
     def _signalled(self, me: SimulatedThread, error: BaseException) -> None:
         me.urgent = error
@@ -442,7 +442,7 @@ class RunToken:
 
     def _fail_deadlocked(self) -> None:
         """Raise in the driver."""
-        text = f"deadlock: everybody waits, and nothing can end it.\n{self.explain()}(MRAY_LOCAL_SEED={self.seed})"
+        text = f"deadlock: every thread waits, and nothing can wake one.\n{self.explain()}(MRAY_LOCAL_SEED={self.seed})"
         self.driver.urgent = RaySystemError(text)
         if self.driver.parked:
             self.wake(self.driver)

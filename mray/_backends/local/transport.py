@@ -116,7 +116,7 @@ class LocalTransport:
     def open(self, process: str, callbacks: Callbacks) -> Connection:
         there = self._node.listening.get(process)
         if there is None:
-            raise ConnectionRefusedError(f"there is no process {process} in this session any more")
+            raise ConnectionRefusedError(f"process {process} is no longer in this session")
         return connect(self._node.run_token, callbacks, self.reactor.process, *there)
 
     def open_socket(self, process: str, timeout: float | None) -> NoReturn:

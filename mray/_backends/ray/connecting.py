@@ -25,7 +25,7 @@ def ray_address(address: str) -> str:
         raise ValueError(f"{address!r} is an address for {_NO_CLIENT}")
     rest = address.removeprefix("ray:")
     if not rest:
-        raise ValueError(f"the address {address!r} names nothing: ray:local, ray:auto or ray:HOST:PORT")
+        raise ValueError(f"the address {address!r} is not valid: expected ray:local, ray:auto or ray:HOST:PORT")
     return rest
 
 
@@ -78,9 +78,9 @@ def _init_options(options: SessionOptions, starts: bool) -> dict[str, Any]:
         }
         given.update({name: value for name, value in private.items() if value is not None})
     if options.preload:
-        logger.debug("init: Ray imports modules when a worker needs them; preload=%s changes nothing", list(options.preload))
+        logger.debug("init: Ray imports modules when a worker needs them; preload=%s has no effect", list(options.preload))
     if options.mps != "off":
-        logger.debug("init: mray starts MPS for sessions of its own; mps=%r changes nothing", options.mps)
+        logger.debug("init: mray starts MPS for sessions of its own; mps=%r has no effect", options.mps)
     return {name: value for name, value in given.items() if value is not None}
 
 

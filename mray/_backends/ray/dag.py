@@ -139,6 +139,6 @@ class Translation:
         if hint.mechanism not in _MECHANISMS:
             raise ValueError(
                 f"Ray's graphs have no transport {hint.mechanism!r}: it is mray's own, between actors of one machine. Ask for 'auto' or "
-                "'nccl', or have this part of the graph run in a session of mray inside an actor (mray.init(address='local'))."
+                "'nccl', or run this part of the graph in a session of mray inside an actor (mray.init(address='local'))."
             )
         return str(_MECHANISMS[hint.mechanism])

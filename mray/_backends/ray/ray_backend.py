@@ -210,7 +210,7 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
         return ray.get_runtime_context().current_actor
 
     def hold_actor(self, actor_id: bytes) -> Any:
-        raise NotImplementedError(f"a handle of actor {actor_id.hex()} came without Ray's own.")
+        raise NotImplementedError(f"a handle of actor {actor_id.hex()} arrived without Ray's handle.")
 
     def export_handle(self, handle: ActorHandle) -> None:
         """Check the handle: Ray aborts the process for one that it does not know any more."""
@@ -229,7 +229,7 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
     def query(self, what: str, *arguments: Any) -> Any:
         ask = QUERIES.get(what)
         if ask is None:
-            raise NotImplementedError(f"Ray does not tell {what!r}.")
+            raise NotImplementedError(f"Ray does not report {what!r}.")
         return ask(*arguments)
 
     def timeline(self, filename: str | None) -> list[dict[str, Any]] | None:
@@ -249,7 +249,7 @@ class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
         return compile_graph(root, function=self._plan, value=lambda ref: self.get([ref], None)[0], **options)
 
     def restore_graph(self, handle: Any) -> Any:
-        raise NotImplementedError("A compiled graph of mray's own came to a process that runs on Ray.")
+        raise NotImplementedError("A compiled graph of mray's own reached a process that runs on Ray.")
 
     # ------------------------------------------------------------------------------------ sessions within
     @property
@@ -291,7 +291,7 @@ def _is_ready(entry: ray.ObjectRef) -> bool:
     try:
         return bool(ray.wait([entry], timeout=0, fetch_local=False)[0])
     except ValueError as error:
-        raise TypeError(f"No owner found for object {entry}: it is of a session that has ended.") from error
+        raise TypeError(f"No owner found for object {entry}: it belongs to a session that has ended.") from error
 
 
 def _check_session(handle: ActorHandle) -> None:
@@ -302,7 +302,7 @@ def _check_session(handle: ActorHandle) -> None:
         raise ActorDiedError(
             actor_id=actor.key,
             class_name=actor.class_name,
-            error_msg=f"{handle!r} is of a session that has ended: make or get the actor in this one.",
+            error_msg=f"{handle!r} belongs to a session that has ended: create or get the actor in this one.",
         )
 
 

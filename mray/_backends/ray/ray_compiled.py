@@ -59,8 +59,8 @@ class CompiledDAGRef(GraphRef):
     def wait_among(self, refs: Sequence[Any], num_returns: int, timeout: float | None) -> NoReturn:
         """TypeError: Ray does not report whether a graph's result is ready."""
         raise TypeError(
-            "wait() expected a list of ray.ObjectRef or ray.ObjectRefGenerator: Ray does not tell whether the result of a compiled graph "
-            "is there. On Ray, get() it, or compile with enable_asyncio=True."
+            "wait() expected a list of ray.ObjectRef or ray.ObjectRefGenerator: Ray does not report whether the result of a compiled "
+            "graph is ready. On Ray, get() it, or compile with enable_asyncio=True."
         )
 
     def __str__(self) -> str:

@@ -61,7 +61,9 @@ def _translated(options: Mapping[str, Any], declared: Mapping[str, Option]) -> d
         if value is None or option is None or (value is option.default or value == option.default):
             continue
         if name in _MISSING:
-            raise NotImplementedError(f"the option {name!r}, which {_MISSING[name]}, is not there on Ray (mray-on-Ray: {ray.__version__}).")
+            raise NotImplementedError(
+                f"the option {name!r}, which {_MISSING[name]}, does not exist on Ray (mray-on-Ray: {ray.__version__})."
+            )
         if name == "scheduling_strategy":
             value = strategy_of(value)
         elif name == "placement_group" and isinstance(value, PlacementGroup):

@@ -27,7 +27,7 @@ def rays_ref(ref: ObjectRef) -> Any:
     """ValueError for an unknown id, as for Ray's refs of former sessions."""
     found = rays_own(ref)
     if found is None:
-        raise ValueError(f"Ray object whose owner is unknown: {ref!r}: no session made it.")
+        raise ValueError(f"Ray object whose owner is unknown: {ref!r}: no session created it.")
     return found
 
 

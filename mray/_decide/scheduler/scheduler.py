@@ -54,8 +54,8 @@ from mray._decide.scheduler.resources import CPU, FREE, GPU, UNIT, Holding, Reso
 from mray._decide.scheduler.root_names import Environment, job_of, root_of, stamped
 from mray._decide.scheduler.workers import WorkerPool
 
-_RESET = "the session was reset since"
-_RESET_ACTOR = "The actor is dead because its session was reset since."
+_RESET = "the session has since been reset"
+_RESET_ACTOR = "The actor is dead because its session has since been reset."
 _RESET_ROLE = "the driver, before its session was reset,"
 _FULL = "The node specified via NodeAffinitySchedulingStrategy is full, and _fail_on_unavailable=True was specified"
 
@@ -619,7 +619,7 @@ class Scheduler:
     def _queried(self, event: events.Queried) -> None:
         listing = _LISTINGS.get(event.what)
         if listing is None:
-            self.tell(event.process, (ANSWER, event.request, False, f"the node knows no listing {event.what!r}"))
+            self.tell(event.process, (ANSWER, event.request, False, f"the node has no listing {event.what!r}"))
         else:
             self.tell(event.process, (ANSWER, event.request, True, listing(self, *event.arguments)))
 

@@ -65,13 +65,13 @@ def sentence(scheduler: WaitsContext, wait: Wait) -> str:
     wanted = describe({name: units for name, units in claimant.needs_free.items() if name != FREE})
     total = scheduler.pool.total.get(lacks)
     if total is None:  # in a placement group
-        what = "its placement group has not so much free"
+        what = "its placement group does not have that much free"
     else:
         what = f"{from_units(scheduler.pool.free.get(lacks, 0)):g} of {from_units(total):g} {lacks} are free"
     holders = [_described(each, lacks) for each in _holders(scheduler, lacks)]
     if len(holders) > _MOST_NAMED:
         holders[_MOST_NAMED:] = [f"{len(holders) - _MOST_NAMED} more"]
-    by = f", and none is given back before these end: {', '.join(holders)}" if holders else ""
+    by = f", and none is released until these end: {', '.join(holders)}" if holders else ""
     return f"{claimant.label} cannot be scheduled right now{behind}: it asks for {wanted}, {what}{by}."
 
 

@@ -292,7 +292,7 @@ class GraphService:
             sweep_closed()
             self._host.settle_gpus(SETTLING)
             return b""
-        raise ValueError(f"an actor takes no request {verb!r} about a graph")
+        raise ValueError(f"an actor does not handle the request {verb!r} about a graph")
 
     def _allocate(self, assignment: Assignment, instance: Any) -> bytes:
         assert assignment.constants is not None

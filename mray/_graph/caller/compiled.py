@@ -142,9 +142,9 @@ class CompiledGraph(Executions, Depicted):
             if self.state:
                 self._raise_cause()
             if self._profile is not None:
-                raise ValueError(f"The compiled graph {self.get_id()} is being profiled already.")
+                raise ValueError(f"The compiled graph {self.get_id()} is already being profiled.")
             if profile.begun:
-                raise ValueError("This profile has ended; make another one.")
+                raise ValueError("This profile has ended; create another one.")
             self._profile = profile
             profile.begun = clock()
 

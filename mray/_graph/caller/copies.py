@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from mray._graph.host import GraphHost
 
 _HINT = (
-    "Have the process that compiled it execute it, as an actor does that compiles it and has a method for that; or compile it here, "
-    "since handles of actors may be passed on."
+    "Execute it in the process that compiled it, for example in a method of the actor that compiled it, or compile it here: handles of "
+    "actors can be passed on."
 )
 
 

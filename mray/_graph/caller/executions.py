@@ -49,7 +49,7 @@ T = TypeVar("T")
 Callback = Callable[[], None]
 Failure = Callable[[BaseException, str], bytes]
 
-_LOST = "The result was lost: an exception came from outside (another thread raised it in this one) while it was being read."
+_LOST = "The result was lost: another thread raised an exception in this one while it was being read."
 
 
 class State(IntEnum):
@@ -452,7 +452,7 @@ class Executions:
         return RayCgraphCapacityExceeded(
             f"The compiled graph has {self._submitted - self.results.finished} in-flight executions and {len(self.results.kept)} "
             "buffered results, which is all that it may have, and there is no other thread that could retrieve any: this one would wait "
-            "for ever. Call `ray.get()` on CompiledDAGRef's before submitting more, or increase `_max_buffered_results`."
+            "forever. Call `ray.get()` on CompiledDAGRef's before submitting more, or increase `_max_buffered_results`."
         )
 
     # Without the lock, since a report waits for actors.
@@ -464,7 +464,7 @@ class Executions:
 
     def _get_timed_out(self, index: int, timeout: float | None) -> RayChannelTimeoutError:
         return RayChannelTimeoutError(
-            f"Execution {index} of the compiled graph brought no result within {timeout} seconds. If it is expected to take longer, give "
+            f"Execution {index} of the compiled graph produced no result within {timeout} seconds. If it is expected to take longer, give "
             f"`get` a larger timeout; otherwise, this may indicate that the execution is hanging.\n{self.report(timeout)}"
         )
 
@@ -665,7 +665,7 @@ def _one_writer(writers: list[ChannelWriter], failure: Failure) -> ChannelWriter
 
 def _channel_to_caller(plan: Plan, source: Source) -> Route:
     channel = plan.channel_to(source, DRIVER)
-    assert channel is not None, f"no channel brings {source}"
+    assert channel is not None, f"no channel carries {source}"
     return channel
 
 

@@ -16,8 +16,8 @@ from mray._common.places import is_amidst
 
 TAKEN = object()
 AMIDST = (
-    "A finalizer that the garbage collector has run may not use a compiled graph in the middle of a call of the same graph. Let it hand "
-    "that to the program: by a queue that the program looks into, say."
+    "A finalizer that the garbage collector has run may not use a compiled graph in the middle of a call of the same graph. Let it leave "
+    "that to the program, for example through a queue that the program polls."
 )
 
 

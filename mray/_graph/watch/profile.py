@@ -54,7 +54,7 @@ class Profile:
         limit: int,
     ) -> None:
         if limit < 1:
-            raise ValueError(f"a profile keeps 1 span at least, not {limit}")
+            raise ValueError(f"a profile keeps at least 1 span, not {limit}")
         self._participants = participants
         self._attachment = attachment
         self._filename = filename
@@ -147,7 +147,7 @@ class Profile:
             self._recordings.append(_recording(sheet["pid"], title, sheet, plan.graph_id, endpoint))
             self._foreign += sheet["foreign"]
         if not sheets:
-            self.lost[name] = "took no part in the graph any more"
+            self.lost[name] = "no longer took part in the graph"
 
     def _ask(self, verb: str, payload: bytes, patience: float | None) -> dict[str, bytes | str]:
         """By actor name, its answer or why there is none."""

@@ -29,7 +29,7 @@ def program_states(participants: Participants, patience: float) -> dict[str, Pro
     """Endpoint -> its state, or why that is unknown."""
     answers = participants.ask(REPORT, participants.plan.graph_id.encode(), patience)
     return {
-        endpoint: answer if isinstance(answer, str) else pickle.loads(answer) or "takes no part in the graph any more"
+        endpoint: answer if isinstance(answer, str) else pickle.loads(answer) or "no longer takes part in the graph"
         for endpoint, answer in answers.items()
     }
 

@@ -226,7 +226,7 @@ class Introducer:
 
 
 def _unknown(process: str) -> str:
-    return f"there is no process {process} in this session any more"
+    return f"process {process} is no longer in this session"
 
 
 def _new_pair() -> Pair:

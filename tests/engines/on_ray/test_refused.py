@@ -43,7 +43,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> Any:
     lambda backend, ref: mray.remote(lambda value: value).remote(ref),
 ], ids=["get", "wait", "cancel", "future", "await", "argument"])  # fmt: skip
 def test_a_ref_that_nobody_made_is_said_to_be_one(backend: Any, verb: Any) -> None:
-    with pytest.raises(ValueError, match="no session made it"):
+    with pytest.raises(ValueError, match="no session created it"):
         verb(backend, mray.ObjectRef(b"x" * 28))
 
 

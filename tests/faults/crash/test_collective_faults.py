@@ -253,7 +253,7 @@ def test_a_refusal_that_was_taken_back_does_not_hide_one_of_another_member(make,
     ref = second.call.remote("barrier")
     eventually(lambda: (tmp_path / "barrier").exists())
     mray.get(first.__ray_call__.remote(refused, lambda c: c.allreduce(_read_only())))
-    with pytest.raises(RayChannelError, match="rank 0 .* did not take part, for the call was refused: ValueError.*read-only"):
+    with pytest.raises(RayChannelError, match="rank 0 .* did not take part, because the call was refused: ValueError.*read-only"):
         mray.get(ref)
 
 
@@ -272,7 +272,7 @@ def test_a_message_that_one_side_is_refused_is_an_error_for_the_other_that_waits
     eventually(lambda: (tmp_path / what).exists())
     call = (lambda c: c.send([1], 0)) if what == "recv" else (lambda c: c.recv(_read_only(), 0))
     text = mray.get(second.__ray_call__.remote(refused, call))
-    with pytest.raises(RayChannelError, match=r"rank 1 .* did not take part, for the call was refused: (Runtime|Value)Error"):
+    with pytest.raises(RayChannelError, match=r"rank 1 .* did not take part, because the call was refused: (Runtime|Value)Error"):
         mray.get(ref)
     assert "Error" in text
     # Nobody else has anything to do with it.
@@ -343,10 +343,10 @@ def test_who_is_refused_to_send_may_do_it_yet_while_the_other_one_waits(make, tm
 def test_who_is_told_a_refusal_of_an_earlier_message_tells_its_own_to_who_waits(make, tmp_path):
     first, second = make(2)
     mray.get(second.__ray_call__.remote(refused, lambda c: c.recv(_read_only(), 0)))
-    with pytest.raises(RayChannelError, match="rank 1 .* did not take part, for the call was refused: ValueError.*read-only"):
+    with pytest.raises(RayChannelError, match="rank 1 .* did not take part, because the call was refused: ValueError.*read-only"):
         mray.get(first.__ray_call__.remote(send_all, *range(9)))
     assert mray.get(second.__ray_call__.remote(receive_all, *range(8))) == list(range(8))
-    with pytest.raises(RayChannelError, match="rank 0 .* did not take part, for the call was refused: RayChannelError.*read-only"):
+    with pytest.raises(RayChannelError, match="rank 0 .* did not take part, because the call was refused: RayChannelError.*read-only"):
         mray.get(second.__ray_call__.remote(receive_all, 8))
     mray.get(first.__ray_call__.remote(send_all, 8))
     assert mray.get(second.__ray_call__.remote(receive_all, 8)) == [8]

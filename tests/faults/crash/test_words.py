@@ -148,7 +148,7 @@ def test_what_is_longer_than_a_file_may_be_names_the_limit_and_what_to_do(sessio
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, resource.RLIM_INFINITY))
         mray.put(bytes(2 << 20))
 
-    words = r"process \d+ may make none of more than 1048576 bytes \(RLIMIT_FSIZE\).*Raise the limit \(ulimit -f\)"
+    words = r"process \d+ may create none of more than 1048576 bytes \(RLIMIT_FSIZE\).*Raise the limit \(ulimit -f\)"
     with pytest.raises(OSError, match=words):
         mray.get(do.remote(put_it))
 

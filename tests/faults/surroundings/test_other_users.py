@@ -152,7 +152,7 @@ def test_what_lies_in_a_folder_of_another_user_is_not_looked_at(place: Path, mon
 def test_a_place_where_every_user_may_rename_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MRAY_TMPDIR", str(place / "below"))
     place.chmod(0o777)
-    with pytest.raises(PermissionError, match="every user may rename what lies in"):
+    with pytest.raises(PermissionError, match="every user may rename the entries of"):
         mray.init()
 
 
