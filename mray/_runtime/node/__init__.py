@@ -1,10 +1,6 @@
 """The process that grants leases, places actors and handles every death: one thread, one reactor.
 
-`node` receives messages, gives events to the scheduler (`mray._decide.scheduler`) and carries out its instructions. Around it: `members`
-(connections of joined processes) and other `records`, `timers` (events to report later), `introducer` (connections between processes),
-`jobs` (drivers of a persistent session), `key_values`, `memory_monitor`, `unmet_waits` (warnings about resources that do not become free),
-`graceful_kill`, `stray_workers` and `session_reset` (exits of workers), `mps_contract` (MPS, beside the kernel), `snapshot` (answers to
-observers).
+`node` receives messages, gives events to the scheduler (`mray._decide.scheduler`) and carries out its instructions.
 
 ====================  ====================================================================================================
 member                a process that has joined the session: it has a connection and a row in the session's table

@@ -1,6 +1,6 @@
 """Kills of measured workers: they get a moment to write their lines first (see `mray._runtime.processes.line_coverage`).
 
-In the node, on its one thread, and only where the driver is measured: elsewhere workers get SIGKILL without a message.
+On the node's one thread, and only where the driver is measured.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ class GracefulKill:
         self._asked: set[str] = set()
 
     def kill(self, process: str) -> None:
-        """End a worker, soon."""
         if process in self._asked:
             return
         if self._ask(process):

@@ -1,7 +1,7 @@
 """The node's part of introductions (see `mray._ipc.introductions`): it creates every connection between two processes of the session.
 
-In the node, on its one thread. It gives both ends of a connection away immediately: it keeps two channels for each process, and no
-connection. For a stopped process, connections and answers wait in its channel, and in a queue here when that is full.
+On the node's one thread. It gives both ends of a connection away immediately, and keeps two channels for each process. For a stopped
+process, connections and answers wait in its channel, and in a queue here when that is full.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from mray._ipc.limits import above_limit, advice, is_exhausted
 from mray._ipc.reactor import Reactor
 
 _PACKET = 4096
-#: The data beside a descriptor in a packet: the kernel passes descriptors with at least one byte.
+#: The kernel passes descriptors with at least one byte.
 _KNOCK = b"."
 
 Pair = tuple[socket.socket, socket.socket]
 
 
 class _Channel:
-    """The node's end of a channel, and the packets that wait while the channel is full."""
+    """The node's end of a channel, and the packets that wait while it is full."""
 
     __slots__ = ("_reactor", "_waiting", "end")
 
@@ -56,7 +56,6 @@ class _Channel:
             socket.send_fds(self.end, [packet], [passed.fileno()])
 
     def writable(self) -> None:
-        """The process has read: send the waiting packets."""
         while self._waiting:
             packet, passed = self._waiting[0]
             try:
@@ -72,7 +71,6 @@ class _Channel:
         self._reactor.watch_writable(self.end.fileno(), False)
 
     def close(self) -> None:
-        """Close it; connections in the queue hang up."""
         self._reactor.forget(self.end.fileno())
         self.end.close()
         for _packet, passed in self._waiting:
@@ -117,8 +115,8 @@ class Introducer:
         self._members: dict[str, _Member] = {}
 
     def new_connection(self, process: str) -> socket.socket:
-        """Connect the node with a worker that is about to be started, whose channels are ready then; returns the worker's end. Raises
-        OSError when there is no descriptor.
+        """Connect the node with a worker that is about to be started; returns the worker's end. Raises OSError when there is no
+        descriptor.
         """
         self._prepare(process)
         ours, theirs = socket.socketpair()
@@ -130,7 +128,7 @@ class Introducer:
             self._members[process] = _Member(self._reactor)
 
     def admit(self, process: str, pid: int) -> tuple[socket.socket, ...]:
-        """The ends of the channels of a joined process; the caller closes them. Raises OSError when there is no descriptor for them."""
+        """The ends of a joined process's channels; the caller closes them. Raises OSError when there is no descriptor for them."""
         self._prepare(process)
         member = self._members[process]
         member.pid = pid
@@ -140,7 +138,7 @@ class Introducer:
         return theirs
 
     def forget(self, process: str) -> None:
-        """Drop a process that is dead or has left. Connections to it that others wait for hang up."""
+        """Drop a process that has exited or left. Connections to it that others wait for hang up."""
         member = self._members.pop(process, None)
         if member is not None:
             member.close()
@@ -169,7 +167,7 @@ class Introducer:
                 self._answer(member, *message[1:])
             except BlockingIOError:
                 return
-            except (OSError, ValueError):  # it is dead, or another program writes there: it can ask no more
+            except (OSError, ValueError):  # it is dead, or another program writes there
                 member.asks.close()
                 return
 
@@ -219,7 +217,7 @@ class Introducer:
             member.door.send(_KNOCK, sock)
 
     def _door_changed(self, member: _Member, events: int) -> None:
-        if events & ~select.EPOLLOUT:  # no message comes here: it is closed
+        if events & ~select.EPOLLOUT:  # no message comes here
             self._reactor.forget(member.door.end.fileno())
         else:
             member.door.writable()

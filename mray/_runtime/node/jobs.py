@@ -1,12 +1,14 @@
 """The jobs of a session: its drivers, present and past.
 
-In the node. A private session has one job, which its driver wrote among the session's options; a persistent session admits any number of
-drivers, each of which sends its job specification with HELLO:
+A private session has one job, among the session's options; in a persistent one each driver sends its job specification with HELLO:
 
-``namespace`` of its named actors ``runtime_env`` reduced, for all of its tasks and actors; ``env``: the variables that follow from it
-``log_to_driver, terminal, logging_config`` arguments of `init` ``entrypoint`` the driver's command line ``place`` None where the session's
-processes are the driver's own; else how its workers find its modules and files: ``path``, ``parts`` (of sys.path), ``cwd``, ``preload``
-``eager_install`` whether workers are started, and their packages installed, before there is a task
+- ``namespace`` of its named actors
+- ``runtime_env`` reduced, for all of its tasks and actors; ``env``: the variables that follow from it
+- ``log_to_driver, terminal, logging_config`` arguments of `init`
+- ``entrypoint`` the driver's command line
+- ``place`` None where the session's processes are the driver's own; else how its workers find its modules and files: ``path``, ``parts``
+  (of sys.path), ``cwd``, ``preload``
+- ``eager_install`` whether workers are started, and their packages installed, before there is a task
 
 A worker gets its job with WELCOME, and acts on ``place`` before any user code runs (`take_place`). A job is retained while any of its
 work may run: detached actors outlive their driver, and are restarted without it.
@@ -53,13 +55,12 @@ class Job:
         #: To the driver; None before it has joined and after it has left.
         self.connection: Connection | None = None
         self.unwatch: Cancel = nothing
-        #: Whether it has sent SHUTDOWN, and gets LEFT when none of its work runs any more.
+        #: Whether it gets LEFT when none of its work runs any more.
         self.leaving = False
         #: Lines of output that it did not read in time.
         self.unshown = 0
 
     def describe(self) -> dict[str, Any]:
-        """Its row in listings."""
         return {
             "job_id": self.id,
             "pid": self.pid,
@@ -79,7 +80,7 @@ class Jobs:
         #: Jobs whose work may still run, by id.
         self.by_id: dict[str, Job] = {}
         self._number = 0
-        #: Rows of the other jobs, for listings.
+        #: Rows of the other jobs.
         self._ended = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
 
     def admit(self, job_spec: dict[str, Any], pid: int, process: str) -> Job:
@@ -97,7 +98,7 @@ class Jobs:
         return next((job for job in self.by_id.values() if job.connection is connection), None)
 
     def forget(self, job: Job) -> None:
-        """Drop a job: none of its work runs any more."""
+        """Drop a job of which no work runs any more."""
         if self.by_id.pop(job.id, None) is not None:
             self._ended.append(job.describe())
 
@@ -108,7 +109,7 @@ class Jobs:
 def take_place(place: dict[str, Any], prefix: str) -> None:
     """Enter the driver's working directory and import its `preload`, in a new worker of a session that is not its driver's own.
 
-    `prefix` is that of the session's interpreter.
+    `prefix` is of the session's interpreter.
     """
     if sys.prefix == prefix:
         own = [path for path in sys.path if path not in place["path"]]
@@ -125,5 +126,5 @@ def take_place(place: dict[str, Any], prefix: str) -> None:
     for module in place["preload"]:
         try:
             importlib.import_module(module)
-        except Exception as error:  # any exception of the module: workers do without it
+        except Exception as error:  # workers do without the module
             sys.stderr.write(f"preload: module {module!r} could not be imported: {type(error).__name__}: {error}\n")

@@ -1,7 +1,4 @@
-"""The session's table of small values, for `mray.experimental.internal_kv`.
-
-In the node, whose one thread makes every operation atomic. The table lives as long as the session.
-"""
+"""The session's table of small values, for `mray.experimental.internal_kv`. The node's one thread makes every operation atomic."""
 
 from __future__ import annotations
 
@@ -18,11 +15,10 @@ class KeyValues:
         self._values: dict[_Key, bytes] = {}
 
     def clear(self) -> None:
-        """Remove all values."""
         self._values.clear()
 
     def answer(self, verb: str, namespace: bytes | None, key: bytes, *rest: Any) -> Any:
-        """Carry out a request and return its result. Raises ValueError for an unknown verb."""
+        """Carry out a request. Raises ValueError for an unknown verb."""
         values = self._values
         if verb == "get":
             return values.get((namespace, key))

@@ -1,4 +1,4 @@
-"""The processes that have joined a session: the connection of each, and its row in the session's table. In the node, on its one thread."""
+"""The processes that have joined a session: their connections, and their rows in the session's table. On the node's one thread."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from mray._ipc.table import LENT, SessionTable
 
 
 class Members:
-    """Joined processes. A process has its connection until it hangs up, and its row until it is forgotten."""
+    """A process has its connection until it hangs up, and its row until it is forgotten."""
 
     def __init__(self, table: SessionTable) -> None:
         self.table = table
@@ -37,11 +37,10 @@ class Members:
             self._free.append(row)
 
     def __contains__(self, process: str) -> bool:
-        """Whether a process has joined and is not forgotten."""
         return process in self._row_of
 
     def word(self, process: str, column: int) -> int:
-        """A word of a process's row (see `mray._ipc.table`); 0 if it has none."""
+        """A word of a process's row; 0 if it has none."""
         row = self._row_of.get(process)
         return 0 if row is None else self.table.word(row, column)
 

@@ -1,8 +1,7 @@
 """The memory monitor: kills the right worker before the kernel kills the wrong one.
 
-In the node, on its one thread, by a timer. Above the threshold it first asks all processes to free pooled segments; if that does not
-help, it kills the workers that `mray._decide.scheduler.memory_victims` chooses, so that callers get `OutOfMemoryError`, and checks again
-when they have exited.
+On the node's one thread, by a timer. `mray._decide.scheduler.memory_victims` chooses the workers to kill; their callers get
+`OutOfMemoryError`, and the monitor checks again when they have exited.
 
     timer --> used > threshold? --> pooled segments? --> TRIM_NOW
                                      none, or asked --> choose --> MemoryRanLow --> scheduler --> SIGKILL, causes
@@ -11,12 +10,12 @@ when they have exited.
 The pause between two checks follows from the distance to the limit, since memory cannot fill up faster than the cores can touch it, and
 halves the remaining time where memory is seen to fill up faster.
 
-Where the end of all workers would not suffice, other programs or the driver have the memory. Then no worker is killed, and the drivers
-are notified once of the holder. A worker's bytes are first overestimated, with all pages that it shares with the process that it was
-forked from, and measured exactly only where the estimate would suffice, since the kernel takes long to count.
+Where the end of all workers would not suffice, no worker is killed, and the drivers are notified once of the holder. A worker's bytes
+are first overestimated, with all pages that it shares with the process that it was forked from, and measured exactly only where the
+estimate would suffice, since the kernel takes long to count.
 
-Rejected: the kernel's pressure stall information as the trigger. It measures stalls, and without swap there are none until the very end;
-and it is missing in many containers.
+Rejected: the kernel's pressure stall information as the trigger: without swap there are no stalls until the very end, and many
+containers lack it.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from mray._runtime.node.memory_usage import (
 _BYTES_PER_CORE = 4 << 30
 #: The longest pause while there is room, as a multiple of the usual one.
 _SLOWEST = 16
-#: The shortest pause while memory fills up, and the longest while it is too full, in seconds.
+#: Seconds: the shortest pause while memory fills up, and the longest while it is too full.
 _SHORTEST = 0.01
 _URGENCY = 0.05
 #: Share of the memory to be free below the threshold once workers have been killed.
@@ -58,7 +57,7 @@ _GIB = 1 << 30
 
 
 class MemoryMonitor:
-    """Checks the machine's memory repeatedly, and kills workers when it is too full."""
+    """Checks the machine's memory, and kills workers when it is too full."""
 
     def __init__(
         self,
@@ -77,8 +76,8 @@ class MemoryMonitor:
         """`options` are those of `mray._common.memory_options.monitor_options`, with ``groups``; `place` names the machine, and `prefix`
         begins the names of the session's memory.
 
-        `check` validates the words that members write, of which this reads some; `trim` asks all members to free pooled memory, `tell`
-        shows a text to all drivers, and `apply` passes an event to the scheduler and carries out its instructions.
+        `check` validates the words that members write; `trim` asks all members to free pooled memory, `tell` shows a text to all
+        drivers, and `apply` passes an event to the scheduler and carries out its instructions.
         """
         self._place = place
         self._prefix = prefix
@@ -123,7 +122,6 @@ class MemoryMonitor:
         self._reactor.call_later(pause, self._look)
 
     def _pause(self, used: int, room: int) -> float:
-        """Seconds until the next check, for the room that is left."""
         period, now = self._period, monotonic()
         (used_before, then), self._before = self._before, (used, now)
         pause = min(max(period, room / (_BYTES_PER_CORE * usable_cores())), period * _SLOWEST)

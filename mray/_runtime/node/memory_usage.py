@@ -1,6 +1,6 @@
 """Memory in use and in total: from ``/proc`` and the limits of the control group, as the kernel's OOM killer will judge.
 
-In the node. Memory that the kernel can reclaim immediately (the page cache) does not count as used; shared memory does.
+Memory that the kernel can reclaim immediately (the page cache) does not count as used; shared memory does.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ class Usage(NamedTuple):
 
 
 def usage_here() -> Usage:
-    """As `read_usage`, for this process."""
     return read_usage(settings.MEMINFO.get(), memory_groups())
 
 
@@ -47,7 +46,7 @@ def read_usage(meminfo: str, groups: Iterable[Group]) -> Usage:
     """Of the machine or of a control group, the one with the larger share in use. Raises OSError, ValueError when the machine's cannot be
     read.
 
-    Of nested groups the nearest to its limit counts: the lowest limit, unless others fill a group above.
+    Of nested groups the lowest limit counts, unless others fill a group above.
     """
     found = _of_machine(meminfo)
     most = found.total
@@ -156,7 +155,7 @@ def largest_other(
 
 
 def is_in(group: Group | None, pid: int) -> bool:
-    """Whether the memory of a process counts towards that of a control group; all processes count towards the machine's."""
+    """Whether the memory of a process counts towards a control group's; all processes count towards the machine's."""
     return group is None or group in memory_groups(f"/proc/{pid}/cgroup")
 
 

@@ -1,8 +1,8 @@
 """The node: the I/O shell around the scheduler.
 
-A process with one thread, which never runs user code. It turns messages and deaths into events, carries out the scheduler's
-instructions, owns the session's table, and connects its processes with each other. Its workers have their connection to it from the
-start; at ``node.sock``, the only named socket of a session, it listens for drivers, observers, and workers behind profilers.
+A process with one thread, which never runs user code, owns the session's table, and connects its processes with each other. Its workers
+have their connection to it from the start; at ``node.sock``, the only named socket of a session, it listens for drivers, observers, and
+workers behind profilers.
 
 ::
 
@@ -10,9 +10,9 @@ start; at ``node.sock``, the only named socket of a session, it listens for driv
                     ◀──messages──  │  ◀─instructions─┘
                                    └── Supervisor ── zygote, workers' pipes and exits
 
-A private session ends when its driver sends SHUTDOWN or is dead (seen by its pidfd and its socket), a persistent one with SIGTERM, which
-`mray stop` sends; the node then kills all processes below it and removes the session's names. If it dies itself, the kernel kills the
-workers and the zygote removes the names.
+A private session ends when its driver sends SHUTDOWN or is dead (seen by its pidfd and its socket), a persistent one with SIGTERM; the
+node then kills all processes below it and removes the session's names. If it dies, the kernel kills the workers and the zygote removes
+the names.
 """
 
 from __future__ import annotations
@@ -95,8 +95,6 @@ _DRAIN_SECONDS = 2.0
 
 
 class Node:
-    """The node's state."""
-
     def __init__(self, session_dir: str, options: dict[str, Any], lifeline: tuple[int, int], lock: int) -> None:
         self._session_dir = session_dir
         self._options = options
@@ -106,7 +104,7 @@ class Node:
         self._records = records = NodeRecords(SessionTable.create(table_name))
         self._members, self.jobs = records.members, records.jobs
         default = environment_of(options["env"], ())
-        # The cores that its processes may run on: workers inherit them.
+        # The cores that workers inherit.
         cpus = sorted(os.sched_getaffinity(0))
         self._scheduler = Scheduler(
             options["resources"],
@@ -121,10 +119,10 @@ class Node:
             self.reactor, session_dir, options, lifeline, lock, self._introducer.new_connection, self._worker_ended, self._printed
         )
         self._stray_workers = StrayWorkers(self.reactor, self._supervisor, lambda process: self._kill(process), table_name)
-        #: The job of a private session's own driver, with which it ends; others may join it.
+        #: The job of a private session's own driver, with which it ends.
         self._only_job = None if options["persistent"] else self.jobs.admit(options["job"], options["driver_pid"], "")
         self._waits = UnmetWaits(self.reactor, self._scheduler, self._tell)
-        #: Only where workers write their measured lines before they exit.
+        #: Only where workers are measured.
         self._graceful_kill = self._new_graceful_kill() if options["coverage"] is not None else None
         self._kill = self._supervisor.kill if self._graceful_kill is None else self._graceful_kill.kill
         #: Only where there are GPUs.
@@ -231,7 +229,6 @@ class Node:
             self.finish("mray start has died")
 
     def finish(self, why: str) -> None:
-        """End the session, soon."""
         if self.ending is None:
             self.ending = why
 
@@ -245,7 +242,7 @@ class Node:
 
     # ------------------------------------------------------------------------------------ messages
     def _on_message(self, connection: SocketConnection, message: Message) -> None:
-        """Handle one message. An invalid one closes the connection of its sender, and no other."""
+        """Handle one message. An invalid one closes the connection of its sender only."""
         try:
             wrong = misfit(message)
             if wrong:
@@ -265,7 +262,7 @@ class Node:
             self._end_for(connection, message, error)
 
     def _end_for(self, connection: SocketConnection, message: Message, error: Exception) -> None:
-        """End the query or the connection that one message belongs to, or the session where the scheduler's state may be half changed."""
+        """End the query or the connection of this message, or the session where the scheduler's state may be half changed."""
         what = f"The handler of {message_name(message[0])} from {connection!r}"
         if not isinstance(error, ProtocolViolationError):
             if message[0] == m.QUERY:
@@ -281,7 +278,7 @@ class Node:
         return connection.hang_up()
 
     def _fail(self, what: str, error: Exception) -> None:
-        """End the session, soon: the node has failed in a timer or a callback, or while it changed the scheduler's state."""
+        """End the session: the node has failed in a timer or a callback, or while it changed the scheduler's state."""
         sys.stderr.write(f"{self._scheduler.event_log}\n")
         self._failure = self._failure or fault(what, error)
 
@@ -383,7 +380,7 @@ class Node:
 
     # ------------------------------------------------------------------------------------ drivers
     def _admit(self, connection: SocketConnection, job_spec: dict[str, Any] | None) -> Job:
-        """The job of a driver that has joined: the one that it brings, else that of the private session."""
+        """The job of a joined driver: the one that it brings, else that of the private session."""
         job = self._only_job
         if job_spec is not None or job is None:
             assert job_spec is not None
@@ -583,7 +580,6 @@ class Node:
 
     # ------------------------------------------------------------------------------------ output
     def _tell(self, text: str, work: str = "") -> None:
-        """Show a text of the node to the driver of some work, or without `work` to all drivers."""
         self._printed(work, 0, 2, "mray", text)
 
     def _printed(self, work: str, pid: int, stream: int, name: str, text: str) -> None:
@@ -614,7 +610,7 @@ class Node:
 
     # ------------------------------------------------------------------------------------ ending
     def tell_failure(self, error: BaseException) -> None:
-        """Show the user the node's own failure and the end of its log, which is about to be removed."""
+        """Show the user the node's failure and the end of its log, which is about to be removed."""
         with io.open(os.path.join(self._session_dir, "logs", "node.log"), encoding="utf-8", errors="replace") as log:
             text = log.read()[-4000:]
         self._tell(f"the node fails: {type(error).__name__}: {error}. Its log ends:\n{text}\n")

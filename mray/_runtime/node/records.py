@@ -1,4 +1,4 @@
-"""The node's records of its session beside the scheduler's. On the node's one thread."""
+"""The node's records of its session beside the scheduler's. On its one thread."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ class NodeRecords:
         self.members = Members(table)
         self.jobs = Jobs()
         self.key_values = KeyValues()
-        #: Rows of the last workers that died, for listings.
         self.dead_workers = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
-        #: The last calls of workers that have left in order: lists of pid, name, and a call as workers record it (`Done`).
+        #: Of workers that have left in order: lists of pid, name, and a call as workers record it (`Done`).
         self.last_calls = History(LAST_CALLERS, LAST_CALL_BYTES)
 
     def forget_the_dead(self) -> None:

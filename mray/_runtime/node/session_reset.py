@@ -1,6 +1,6 @@
 """The reset of a private session: its driver gets it as new, as tests that share a session do between each other.
 
-In the node, on its one thread.
+On the node's one thread.
 
 ::
 
@@ -9,12 +9,10 @@ In the node, on its one thread.
     reads until the node hangs up  ◀─── hang-up, no message ───  once the last process that must exit is dead
     closes its client, creates another, HELLO ────────────────▶  WELCOME, as to a driver that joins for the first time
 
-For the node a driver has died and another one has joined, except that session, zygote and idle workers stay: all pending work ends as it
-does when a driver dies, and no message of it can reach the new client. Refs and handles of the old client raise errors that name the
-reset.
+For the node a driver has died and another one has joined, except that session, zygote and idle workers stay: no message of pending work
+can reach the new client. Refs and handles of the old client raise errors that name the reset.
 
-Rejected: a client that clears its own tables. It would have to know every place that may hold something from before the reset; a new
-client is empty by construction.
+Rejected: a client that clears its own tables. It would have to know every place that may hold something from before the reset.
 """
 
 from __future__ import annotations
@@ -65,14 +63,13 @@ class SessionReset:
         self._going: set[str] = set()
 
     def begin(self, job: Job, connection: Connection) -> None:
-        """RESET: end all work of the driver at the other end of this connection."""
+        """End all work of the driver at the other end of this connection."""
         del self._members.connections[connection.process]
         self._apply(DriverReset(connection.process, frozenset(filter(self._owns, self._supervisor.workers))))
         self._job, self._going = job, self._scheduler.leaving()
         self._look()
 
     def _owns(self, process: str) -> bool:
-        """Whether a worker has objects of its own."""
         return process in self._members and (self._members.is_lending(process) or has_objects(self._session_dir, process))
 
     def worker_gone(self, process: str) -> None:

@@ -1,7 +1,7 @@
 """The state of the node's session as rows of builtin values, for observers.
 
-In the node, on its one thread: one walk over the scheduler's records per query; between queries only dead workers are recorded. Values
-that are columns in `mray.util.state.common` have the columns' names.
+One walk over the scheduler's records per query, on the node's one thread; between queries only dead workers are recorded. Values that
+are columns in `mray.util.state.common` have the columns' names.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class View(NamedTuple):
     scheduler: Scheduler
     records: NodeRecords
     zygote_pid: Callable[[], int]
-    #: The code of the node's main loop: frames above it are not shown in stacks.
+    #: The code of the node's main loop: stacks omit frames above it.
     serving: CodeType
 
 
@@ -92,7 +92,7 @@ def snapshot(view: View) -> dict[str, Any]:
         "spilled_bytes": view.records.members.total(SPILLED_EVER),
         "spilled_objects": view.records.members.total(SPILLED_OBJECTS),
         "node_pid": os.getpid(),
-        #: Of the driver with which the session ends; 0 in a persistent session.
+        #: 0 in a persistent session.
         "driver_pid": own.pid if own is not None else 0,
         "zygote_pid": view.zygote_pid(),
         "resources": scheduler.pool.quantities(),

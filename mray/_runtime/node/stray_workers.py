@@ -1,9 +1,9 @@
 """Stray workers: their exit status does not explain their exit, or they hang up without exiting, or write where they should not.
 
-In the node, on its one thread. A worker sends SETTING_UP when user code begins that need not return, such as a setup hook, and when it
-has returned. A worker that hangs up is about to exit, unless it has executed another program in its place, or its program has closed its
-descriptors; then the node kills it, and reports the reason instead of its own SIGKILL. So it does with a worker whose row in the
-session's table has an impossible word.
+On the node's one thread. A worker sends SETTING_UP when user code begins that need not return, such as a setup hook, and when it has
+returned. A worker that hangs up is about to exit, unless it has executed another program, or its program has closed its descriptors;
+then the node kills it, and reports the reason instead of its own SIGKILL. So it does with a worker whose row in the session's table has
+an impossible word.
 """
 
 from __future__ import annotations
@@ -17,19 +17,17 @@ from mray._ipc.reactor import Reactor
 from mray._runtime.processes.supervisor import Supervisor
 from mray.exceptions import describe_status
 
-#: Seconds that a worker which has hung up may take to exit, since it may be running exit handlers. One that has executed another program
-#: never exits: after `_EXEC_LOOK` seconds the node checks that.
+#: Seconds that a worker which has hung up may take to exit, for its exit handlers. One that has executed another program never exits:
+#: after `_EXEC_LOOK` seconds the node checks that.
 _EXIT_GRACE = 5.0
 _EXEC_LOOK = 0.1
-#: Characters of a command line that an error shows.
+#: Characters of a command line in an error.
 _SHOWN = 200
 
 
 class StrayWorkers:
-    """All workers that may be stray."""
-
     def __init__(self, reactor: Reactor, supervisor: Supervisor, kill: Callable[[str], None], table: str) -> None:
-        """`kill` kills a worker; `table` names memory that every worker has mapped, and no other program."""
+        """`table` names memory that every worker has mapped, and no other program."""
         self._reactor = reactor
         self._supervisor = supervisor
         self._kill = kill
@@ -39,11 +37,10 @@ class StrayWorkers:
         self._ended: dict[str, str] = {}
 
     def sets_up(self, process: str, what: str) -> None:
-        """SETTING_UP."""
         self._setting_up[process] = what
 
     def hung_up(self, process: str, pid: int) -> None:
-        """A worker has hung up: if it does not exit soon, it is stray."""
+        """The worker is stray if it does not exit soon."""
         self._reactor.call_later(_EXEC_LOOK, lambda: self._look_after(process, pid))
 
     def _look_after(self, process: str, pid: int) -> None:

@@ -1,4 +1,4 @@
-"""The instructions of the scheduler to report an event later: after how long, and which event."""
+"""The instructions of the scheduler to report an event later."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PLACE_GRACE = 0.2
 
 
 def timer_of(instruction: Instruction, retry_delay: float) -> tuple[float, events.Event] | None:
-    """The seconds after which an instruction wants an event reported, and that event; None for any other instruction."""
+    """The seconds and the event of such an instruction; None for any other."""
     if isinstance(instruction, AwaitCreation):
         return _CREATION_GRACE, events.WatchExpired(instruction.actor)
     if isinstance(instruction, AwaitRest):

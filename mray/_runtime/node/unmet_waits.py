@@ -1,7 +1,7 @@
 """Warnings about requests that wait in vain for resources, one for each kind: the clock around `mray._decide.scheduler.waits`.
 
-In the node. It checks only while a request waits: when the first does, and then periodically until all waiting requests were reported. A
-request that is at the head of its class in two checks is reported unless one with the same label and amounts was before.
+It checks periodically from when a request waits until all waiting requests were reported. A request that is at the head of its class in
+two checks is reported unless one with the same label and amounts was before.
 """
 
 from __future__ import annotations
@@ -27,15 +27,14 @@ class UnmetWaits:
         self._scheduler = scheduler
         self._tell = tell
         self._seconds = settings.WARN_WAITING.get()
-        #: Whether there is nothing to do when a request begins to wait: warnings are off, or a check is due.
+        #: Whether nothing is to be done when a request begins to wait: warnings are off, or a check is due.
         self.attended = self._seconds <= 0
-        #: Requests that were at the heads of their classes at the last check.
+        #: Heads of their classes at the last check.
         self._seen: list[Claimant] = []
-        #: Label and amounts of requests that were reported.
+        #: Label and amounts of reported requests.
         self._told: dict[tuple[object, ...], None] = {}
 
     def begin(self) -> None:
-        """Start checking: a request waits for resources."""
         self.attended = True
         self._look()
 
