@@ -1,12 +1,10 @@
 """A process's connections to the node and to its peers: joining, messages, requests, and how each connection ends.
 
-`endpoint` joins a session and reads all messages, over the connections of a `transport`, natively `sockets`; `dispatch` maps each message
-to its handler; `requests` are numbered and answered. A process has parts (`part`), which register their handlers and follow the ends of
-connections. When a process ends, `ends` notifies the parts that hold something for it, once, and `deaths` creates the errors for all
-waiters: which process died, and how. A peer that answers many single calls in a row is offered a ring pair (`mray._ipc.ring_pair`).
+`endpoint` joins a session and reads all messages, over the connections of a `transport`, natively `sockets`; `dispatch` maps each
+message to its handler. When a process ends, `ends` notifies the parts that hold something for it, once, and `deaths` creates the errors
+for all waiters.
 
 ====================  ====================================================================================================
-endpoint              one process's side of all its connections
 part                  an object that does one of a process's tasks, and keeps the state of that task
 resident              the host of a process: a driver's hold on its session, or a worker
 peer                  another driver or worker of the session, reached over one connection each way at most

@@ -1,4 +1,4 @@
-"""The errors that callers and readers get when a process has died: which one, how, and what it was doing."""
+"""The errors that callers and readers get when a process has died."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mray.exceptions import (
     describe_status,
 )
 
-#: The text of an owner's end, for refs older than a reset of the session.
+#: For refs older than a reset of the session.
 RESET = "it was made before the session was reset, which has freed everything made before"
 
 _UNKNOWN = Cause(m.CAUSE_CRASH)
@@ -98,7 +98,7 @@ def removed_error(place: str, object_id: bytes | None) -> BaseException:
 
 
 def _what_became_of(path: str) -> str:
-    """How another program changed the file; completes "which is not ..."."""
+    """Completes "which is not ..."."""
     try:
         info = os.lstat(path)
     except FileNotFoundError:

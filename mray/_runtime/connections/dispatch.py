@@ -1,6 +1,6 @@
 """The handlers of a driver's or worker's messages: a table for messages of the node, and one for messages of its peers.
 
-`mray._common.messages` declares which process may send a message. Each part of a process registers its handlers with `on`:
+`mray._common.messages` declares which process may send a message.
 
     messages of the node    ──▶ Endpoint.from_node  ──▶ client, leases, borrowing; worker: ACTOR_START, EXIT; session: ENDING, LEFT;
     output

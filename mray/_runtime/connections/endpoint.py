@@ -1,7 +1,5 @@
 """A process of the session and its connections: to the node, and to peers, at most one each way.
 
-In every driver and worker. Messages go to the handlers of two tables (`mray._runtime.connections.dispatch`).
-
 How a connection ends::
 
     the process at the other end dies:       it hangs up                                ──▶ without an error, then WORKER_GONE
@@ -15,12 +13,11 @@ ends what belongs to the connection; waiters for the process wait for the node's
 `hangup_followers` and `Ends` call the parts concerned.
 
 When a handler fails, a message that asks for an answer is answered with the error, a message that is an answer fails its waiter
-(`Dispatch.failures`), and everything else goes on. After any other message the connection ends, and every call over it fails.
+(`Dispatch.failures`), and everything else goes on. After any other message the connection ends, and every call over it fails. When the
+node is lost all waiters fail with the cause, and so does every later call.
 
-One lock guards all tables; it is held while a message is dispatched and while a call is submitted, and never while user code runs, a value
-is pickled, or a thread waits. Finalizers take no lock: they defer their work to the reactor.
-
-When the node is lost all waiters fail immediately with the cause, and so does every later call.
+One lock guards all tables; it is held while a message is dispatched and while a call is submitted, and never while user code runs, a
+value is pickled, or a thread waits. Finalizers take no lock: they defer their work to the reactor.
 """
 
 from __future__ import annotations
@@ -57,17 +54,17 @@ BURST_SECONDS = 2e-3
 
 
 class ProcessHost:
-    """The process host: a driver's hold on its session, or a worker; this class while there is neither."""
+    """A driver's hold on its session, or a worker; this class while there is neither."""
 
     def node_lost(self) -> BaseException | None:
         """The error for all waiters after the node's hang-up; None: the node has died. A worker ends itself."""
         return None
 
     def fail(self, failure: RaySystemError) -> None:
-        """Give up the session: a worker ends itself, in a driver everything fails with this error. Any thread."""
+        """Give up the session: a worker ends, in a driver everything fails with this error. Any thread."""
 
     def torn(self, error: Exception) -> None:
-        """The program has closed mray's descriptors: as `fail`, and nothing can be sent."""
+        """As `fail`: the program has closed mray's descriptors, and nothing can be sent."""
 
     def forked(self) -> None:
         """Called in a forked child, which has left the session."""
@@ -82,8 +79,6 @@ class ProcessHost:
 
 
 class Endpoint:
-    """One process's side of all its connections."""
-
     def __init__(self, session_dir: str, process: str, role: str, transport: Transport, entry: type[Entry]) -> None:
         self.session_dir = session_dir
         self.process = process
@@ -98,7 +93,7 @@ class Endpoint:
         self.reactor.closed_descriptors.tell = self._torn
         self.process_host = ProcessHost()
         self.info: dict[str, Any] = {}
-        #: The job of a driver in a session that it has not started (see `mray._runtime.node.jobs`).
+        #: Of a driver in a session that it has not started (see `mray._runtime.node.jobs`).
         self.job_spec: dict[str, Any] | None = None
         self.node: Connection
         #: The error of every further operation, once the node is lost or the session is over.
@@ -106,14 +101,13 @@ class Endpoint:
         self.peers: dict[str, Connection] = {}
         self.ends = Ends()
         self.requests = Requests(self.ends)
-        #: See `Part`; subclasses replace it.
+        #: Subclasses replace it.
         self.parts: tuple[Part, ...] = (self.requests,)
         self.ends.followers = (self.requests.process_ended,)
-        #: Called in this order when a connection has ended, to release what belongs to it. Arguments: the connection; the error for
-        #: waiters if the process at the other end lives and reads no more; whether that process has read no message, for want of a
-        #: descriptor.
+        #: Called in this order when a connection has ended, to release what belongs to it. Arguments: the connection; the error for waiters
+        #: if the process at the other end lives and reads no more; whether that process has read no message, for want of a descriptor.
         self.hangup_followers: tuple[Callable[[Connection, Exception | None, bool], None], ...] = (self.requests.connection_ended,)
-        #: The class of this session's entries: other sessions have other classes.
+        #: Other sessions have other classes.
         self.entry = entry
         self.count_alone = transport.count_alone
         #: The times of the last posted call, and of its batch's start.
@@ -145,11 +139,10 @@ class Endpoint:
             raise self.fatal
 
     def connect(self, process: str = NODE, timeout: float | None = None) -> socket.socket:
-        """A separate socket to a process, by default to the node. Errors as `Transport.open_socket`. Any thread."""
         return self.transport.open_socket(process, timeout)
 
     def peer(self, process: str) -> Connection:
-        """The connection to a process; ConnectionError if it has exited, another OSError as `connect`. Client's lock held."""
+        """Raises ConnectionError if the process has exited, another OSError as `connect`. Client's lock held."""
         connection = self.peers.get(process)
         if connection is None or connection.closed:
             connection = self.transport.open(process, self._of_peers)
@@ -230,7 +223,7 @@ class Endpoint:
             return self.requests.send(connection, code, *fields)
 
     def await_answer(self, answer: Answer, timeout: float | None = None) -> Any:
-        """Wait for an answer and return its value. GetTimeoutError after `timeout` seconds."""
+        """Raises GetTimeoutError after `timeout` seconds."""
         try:
             if not self.reactor.wait(answer, timeout):
                 raise GetTimeoutError(f"the answer did not come within {timeout:g} s")
@@ -240,7 +233,7 @@ class Endpoint:
             del answer
 
     def send_call(self, connection: Connection, message: Message) -> None:
-        """Send a call that stands in ``connection.calls``, or batch it with others in a burst or if the peer is busy anyway.
+        """Send a call that stands in ``connection.calls``, or batch it with others in a burst or if the peer is busy.
 
         Batched calls are sent with the next wait, a later call, or the background reader's tick. The first call after a wait is sent
         immediately.
@@ -293,7 +286,7 @@ class Endpoint:
                 self.ends.settle(end)
 
     def _on_refused(self, connection: Connection, number: int, text: str) -> None:
-        """REFUSED: the other process lives and hangs up. Later calls connect anew."""
+        """The other process lives and hangs up. Later calls connect anew."""
         error = OSError(number, text)
         connection.close()
         if connection is self.node:
@@ -316,7 +309,7 @@ class Endpoint:
                 part.segments_orphaned(made)
 
     def await_end(self, process: str) -> Ended | None:
-        """The end of a process that has exited; None if it exited before this process joined. Waits for the node's report."""
+        """Wait for the node's report of a process's exit; None if it exited before this process joined."""
         if self.ends.of(process) is None:
             self.ask(m.FENCE)
         return self.ends.of(process)
@@ -335,7 +328,7 @@ class Endpoint:
         self.fail_everything(self.process_host.node_lost() or node_error("the node process has ended"))
 
     def fail_everything(self, error: BaseException) -> None:
-        """Give the error to every present and later waiter: the node or the session has ended."""
+        """Give the error to every present and later waiter."""
         with self.lock:
             if self.fatal is None:
                 self.fatal = error
@@ -392,13 +385,13 @@ def fault_error(what: str, error: BaseException) -> RaySystemError:
 
 
 def _on_protocol_error(connection: Connection, text: str) -> None:
-    """PROTOCOL_ERROR: the peer could not read a message, and reads no further."""
+    """The peer could not read a message, and reads no further."""
     connection.refused = f"this process sent it an invalid message: {text}"
     connection.hang_up()
 
 
 def _on_fault(connection: Connection, text: str) -> None:
-    """FAULT: the peer has failed at a message."""
+    """The peer has failed at a message."""
     connection.refused = text
     connection.hang_up()
 

@@ -1,7 +1,7 @@
 """`Ends`: the ends of the other processes of a session, as this process learns of them.
 
-A process has ended when the node reports it (WORKER_GONE), with its exit status and whether the end was ordered. A connection's hang-up
-comes first and says less; so waiters for the process wait for the node's report, and are notified once::
+A connection's hang-up comes before the node's report (WORKER_GONE) and says less; so waiters for the process wait for the report, and
+are notified once::
 
     the node's report                  ──▶ `Ended` with a cause
     a broken connection (`Endpoint`)   ──▶ `Ended` with an error: the process lives, and reads no more from this one
@@ -27,7 +27,7 @@ class Ended(Record):
     """The end of a process, or of the connection to it."""
 
     process: str
-    #: How the process has ended; None while it lives.
+    #: None while the process lives.
     cause: Cause | None = None
     #: A description of the process, if it is no worker.
     role: str = ""
@@ -54,7 +54,7 @@ class Ends:
         self.followers: tuple[Callback, ...] = ()
 
     def of(self, process: str) -> Ended | None:
-        """The end of a process; None until the node reports it, or if it was before this process joined."""
+        """None until the node reports the end, or if it was before this process joined."""
         record = self._ended.get(process)
         return None if record is None else Ended(process, Cause(*record[1:]), record[0])
 
@@ -80,7 +80,6 @@ class Ends:
         self._callbacks.get(process, {}).pop(callback, None)
 
     def tell(self, end: Ended) -> None:
-        """Record an end, and call back."""
         if end.cause is not None:
             _keep(self._ended, end.process, (end.role, *end.cause.packed()))
         else:

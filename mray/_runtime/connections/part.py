@@ -1,7 +1,6 @@
 """`Part`: a part of a process that follows the course of the session.
 
-A process calls its parts in the order of one tuple (`Endpoint.parts`), and in the reverse order when everything fails or ends. The ends of
-single processes and connections have separate followers (`Ends.followers`, `Endpoint.hangup_followers`).
+A process calls its parts in the order of one tuple (`Endpoint.parts`), and in the reverse order when everything fails or ends.
 """
 
 from __future__ import annotations
@@ -10,14 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-#: A row about one call, object or wait: builtin values.
+#: About one call, object or wait: builtin values.
 Row = dict[str, Any]
-#: The most rows of a section; the rest is only counted.
+#: The most rows of a section; the rest is counted.
 MOST_ROWS = 10_000
 
 
 def cut(count: int, rows: Iterator[Row]) -> dict[str, Any]:
-    """A section that may be long: the number of its rows, and the first of them."""
+    """The number of a section's rows, and the first of them."""
     return {"total": count, "rows": list(islice(rows, MOST_ROWS))}
 
 
@@ -34,7 +33,7 @@ class Part:
         """Fail all waiters: no more messages will arrive."""
 
     def calls(self) -> Iterable[tuple[bytes, Callable[[], Row]]]:
-        """The unanswered calls of this part, for observers: the id of each, and a function that returns its row."""
+        """The unanswered calls of this part, for observers: ids, and functions that return their rows."""
         return ()
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from mray._runtime.connections.part import Part
 
 
 class Answer:
-    """The answer to one request: a `mray._common.bridge.Waitable`. Read without the lock once `ready`."""
+    """The answer to one request. Read without the lock once `ready`."""
 
     __slots__ = ("_callbacks", "_is_set", "connection", "error", "value")
 
@@ -63,8 +63,6 @@ class Answer:
 
 
 class Requests(Part):
-    """Requests that wait for their answers."""
-
     def __init__(self, ends: Ends) -> None:
         self._ends = ends
         self._waiting: dict[int, Answer] = {}

@@ -1,7 +1,6 @@
 """`Sockets`: a process's connections over unix sockets, behind the contract `mray._runtime.connections.transport.Transport`.
 
-The node introduces processes to each other (`mray._ipc.introductions`). Connections with many calls get a ring pair
-(`mray._ipc.ring_pair`).
+The node introduces processes to each other (`mray._ipc.introductions`).
 """
 
 from __future__ import annotations
@@ -30,13 +29,11 @@ CALLS_AFTER_REFUSAL = 1024
 
 
 class Sockets:
-    """The connections of one process."""
-
     def __init__(self, session_dir: str) -> None:
         self.reactor = Reactor()
         self._session_dir = session_dir
         self._prefix = ""
-        #: Set when the node has admitted this process.
+        #: None until the node has admitted this process.
         self._introductions: Introductions | None = None
 
     def open_node(self, sock: socket.socket | None, callbacks: Callbacks) -> SocketConnection:

@@ -1,7 +1,4 @@
-"""`Transport`: how a process reaches the node and other processes of its session, and where it waits for them.
-
-The kernel's is `mray._runtime.connections.sockets`; the single-process engine has its own.
-"""
+"""`Transport`: how a process reaches the node and other processes of its session, and where it waits for them."""
 
 from __future__ import annotations
 
@@ -43,7 +40,7 @@ class Transport(Protocol):
         """
 
     def open(self, process: str, callbacks: Callbacks) -> Connection:
-        """A connection to another process. ConnectionError if it has ended; another OSError if it cannot be reached."""
+        """Raises ConnectionError if the process has ended; another OSError if it cannot be reached."""
 
     def open_socket(self, process: str, timeout: float | None) -> socket.socket:
         """As `open`, but a socket that no thread reads yet. TimeoutError after `timeout` seconds. Any thread."""
@@ -58,7 +55,7 @@ class Transport(Protocol):
         """Count a single message over this connection for whose answer the caller waits."""
 
     def leave(self) -> None:
-        """Open and accept no more connections: the process leaves its session."""
+        """Open and accept no more connections."""
 
     def abandon(self) -> None:
         """In a forked child: release the parent's descriptors without a message."""
