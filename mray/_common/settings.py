@@ -162,7 +162,7 @@ CACHE_DIR = _declare(
 BACKEND = _declare("MRAY_BACKEND", str, "native", "The engine that `init` starts: a module of `mray._backends`.")
 LOCAL_SEED = _declare("MRAY_LOCAL_SEED", int, 0, "With `init(local_mode=True)`: which of the possible orders tasks and actors run in.")
 LOCAL_SKIP_SLEEPS = _declare(
-    "MRAY_LOCAL_SKIP_SLEEPS", _flag, False, "With `init(local_mode=True)`: when everybody sleeps, move the clock on instead of sleeping."
+    "MRAY_LOCAL_SKIP_SLEEPS", _flag, False, "With `init(local_mode=True)`: when every thread sleeps, advance the clock instead of sleeping."
 )
 AS_VERSION = _declare(
     "MRAY_RAY_VERSION",
@@ -313,7 +313,7 @@ VERBOSE_SPILL_LOGS = _declare(
     "MRAY_VERBOSE_SPILL_LOGS",
     int,
     2 << 30,
-    "The driver is told when so many bytes of objects have gone to disk, and at each doubling; 0: never.",
+    "The driver logs when this many bytes of objects have been spilled, and at each doubling; 0: never.",
     "RAY_verbose_spill_logs",
 )
 WARN_WAITING = _declare(
@@ -356,7 +356,7 @@ TASK_RETRY_DELAY_MS = _declare(
     int,
     1000,
     "Milliseconds before a failed task or call is tried again, before an actor that crashed in its constructor is restarted, and before a "
-    "call to a restarting actor fails; 0: at once.",
+    "call to a restarting actor fails; 0: immediately.",
     "RAY_task_retry_delay_ms",
 )
 TASK_OOM_RETRIES = _declare(
@@ -412,7 +412,7 @@ CGRAPH_GET_TIMEOUT = _declare(
     "MRAY_CGRAPH_GET_TIMEOUT",
     float,
     _no_number,
-    "Seconds that `get` of a compiled graph's result waits; for ever by default.",
+    "Seconds that `get` of a compiled graph's result waits; forever by default.",
     "RAY_CGRAPH_get_timeout",
 )
 CGRAPH_TEARDOWN_TIMEOUT = _declare(
@@ -429,7 +429,7 @@ CGRAPH_MAX_INFLIGHT = _declare(
     "MRAY_CGRAPH_MAX_INFLIGHT_EXECUTIONS",
     int,
     10,
-    "Executions of a compiled graph in flight at once.",
+    "Executions of a compiled graph in flight concurrently.",
     "RAY_CGRAPH_max_inflight_executions",
 )
 CGRAPH_MAX_BUFFERED = _declare(

@@ -539,7 +539,7 @@ def _size_of(name: str) -> int:
 
 
 def _cut_short(name: str) -> FileNotFoundError:
-    return FileNotFoundError(errno.ENOENT, "somebody has cut it short", name)
+    return FileNotFoundError(errno.ENOENT, "another program has truncated it", name)
 
 
 def is_spilled(payload: Payload) -> bool:

@@ -142,7 +142,7 @@ def limits() -> Iterator[Finding]:
     yield Finding("locked memory", WARNING if little else OK, text, advice)
     soft, _hard = resource.getrlimit(resource.RLIMIT_NPROC)
     few = soft != resource.RLIM_INFINITY and soft < 256
-    yield Finding("processes", WARNING if few else OK, f"{_limit(soft)} of this user at once", "raise it: ulimit -u" if few else "")
+    yield Finding("processes", WARNING if few else OK, f"{_limit(soft)} of this user concurrently", "raise it: ulimit -u" if few else "")
 
 
 def _limit(value: int, is_size: bool = False) -> str:

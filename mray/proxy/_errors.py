@@ -50,7 +50,7 @@ class InterpreterDiedError(RuntimeError):
 
     def __str__(self) -> str:
         called = f"{self.name!r} " if self.name else ""
-        return f"the interpreter {called}[{self.interpreter_id[:5]}] and all its variables are gone: {self.how}"
+        return f"the interpreter {called}[{self.interpreter_id[:5]}] and all its variables are lost: {self.how}"
 
 
 class Failure:

@@ -45,7 +45,7 @@ from mray.proxy._token import Tokens
 #: by the id of its actor
 here: ProcessLocal[weakref.WeakValueDictionary[str, Interpreter]] = ProcessLocal(weakref.WeakValueDictionary)
 
-_GONE = "this variable's target is gone: deleted by delete_unnamed_vars, or its maker died before it was made"
+_GONE = "this variable's target does not exist: it was deleted by delete_unnamed_vars, or its creator died before it was created"
 
 #: Requests for a result: the value; the value, which is then forgotten; only its completion; a token that keeps it; its awaited result.
 #: TRANSFER is VALUE for another interpreter, which gets GPU tensors lent. READY wants only the completion of the stream's steps; TOKEN

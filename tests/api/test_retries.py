@@ -476,10 +476,10 @@ def test_an_object_whose_memory_somebody_removed_is_lost_and_its_place_named(ray
     put = ray.put(b"p" * 1_000_000)
     for lost in (once, put):
         os.unlink(f"/dev/shm{lost._entry.payload[0]}")
-        with pytest.raises(ray.exceptions.ObjectLostError, match="somebody else has removed it") as caught:
+        with pytest.raises(ray.exceptions.ObjectLostError, match="another program has removed it") as caught:
             ray.get(lost)
         assert not isinstance(caught.value, ray.exceptions.OwnerDiedError)
-        with pytest.raises(ray.exceptions.RayTaskError, match="somebody else has removed it"):
+        with pytest.raises(ray.exceptions.RayTaskError, match="another program has removed it"):
             ray.get(length.remote(lost))
     assert ray.get(length.remote(large.remote())) == 1_000_000
 
@@ -502,7 +502,7 @@ def test_a_task_makes_what_somebody_removed_as_often_again_as_it_may_be_retried(
         assert ray.get(ref, timeout=60) == b"l" * 1_000_000
         assert len((tmp_path / "runs").read_text()) == runs
     os.unlink(f"/dev/shm{ref._entry.payload[0]}")
-    with pytest.raises(ray.exceptions.ObjectLostError, match="somebody else has removed it"):
+    with pytest.raises(ray.exceptions.ObjectLostError, match="another program has removed it"):
         ray.get(ref, timeout=60)
 
 

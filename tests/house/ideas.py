@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from tests.house.source import ROOT, comments, docstrings, nodes
+from tests.house.source import ROOT, comments, nodes, strings
 
 IDEAS = Path(__file__).with_name("ideas.txt")
 TERMS = ROOT / "mray" / "_manual" / "terms.md"
@@ -78,12 +78,12 @@ def retired(trees: dict[str, ast.Module], words: Mapping[str, str]) -> list[str]
 
 
 def phrases(trees: dict[str, ast.Module], sources: Mapping[str, str], sought: Mapping[str, str]) -> list[str]:
-    """A line for each retired phrase in a docstring or a comment."""
+    """A line for each retired phrase in a comment or a string: docstrings, errors, log lines, help."""
     pattern = re.compile(rf"\b({'|'.join(sorted(map(re.escape, sought), key=len, reverse=True))})\b" if sought else r"(?!)", re.IGNORECASE)
     return [
         f"{path}:{line}: {phrase}: write {sought[phrase.lower()]!r}"
         for path, tree in trees.items()
-        for line, text in (*docstrings(tree), *comments(tree, sources[path]))
+        for line, text in (*strings(tree), *comments(tree, sources[path]))
         for phrase in pattern.findall(" ".join(text.split()))
     ]
 

@@ -92,6 +92,11 @@ def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield node.body[0].lineno, text
 
 
+def strings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """(line, text) of every string in `tree`, and of every literal part of a formatted one; docstrings included."""
+    return ((node.lineno, node.value) for node in nodes(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
 def comments(tree: ast.Module, source: str) -> Iterator[tuple[int, str]]:
     """(line, text without its sign) of every comment in `tree`, whose text is `source`."""
     spans = [node for node in nodes(tree) if isinstance(node, (ast.Constant, ast.JoinedStr)) and _is_text(node)]

@@ -93,25 +93,25 @@ def lost_error(object_id: bytes) -> BaseException:
 def removed_error(place: str, object_id: bytes | None) -> BaseException:
     """The error of reading an object whose memory or file another program has removed, truncated or made inaccessible."""
     where = place if place.count("/") > 1 else f"/dev/shm{place}"
-    text = f"Its value lay in {where}, which is not {_what_became_of(where)}."
+    text = f"Its value lay in {where}, which {_what_became_of(where)}."
     return ObjectLostError(object_id.hex() if object_id else "", detail=text)
 
 
 def _what_became_of(path: str) -> str:
-    """Completes "which is not ..."."""
+    """Completes "which ..."."""
     try:
         info = os.lstat(path)
     except FileNotFoundError:
-        return "there any more: somebody else has removed it"
+        return "no longer exists: another program has removed it"
     except OSError as error:
-        return f"reachable any more: {error.strerror}"
+        return f"can no longer be reached: {error.strerror}"
     if info.st_uid != os.geteuid():
-        return f"owned by this user ({os.geteuid()}) any more: it belongs to user {info.st_uid}"
+        return f"no longer belongs to this user ({os.geteuid()}), but to user {info.st_uid}"
     if not stat.S_ISREG(info.st_mode):
-        return "a file any more: somebody else has put something in its place"
+        return "is no longer a file: another program has replaced it"
     if not os.access(path, os.R_OK, effective_ids=True):
-        return f"readable any more: its mode was changed (to {stat.S_IMODE(info.st_mode):04o})"
-    return "whole any more: somebody else has cut it short"
+        return f"is no longer readable: its mode was changed (to {stat.S_IMODE(info.st_mode):04o})"
+    return "is no longer whole: another program has truncated it"
 
 
 def tensors_error(actor_id: bytes, class_name: str, pid: int, object_id: bytes) -> BaseException:
@@ -135,4 +135,4 @@ def ended_error() -> RaySystemError:
 
 def node_error(text: str) -> BaseException:
     """The error of every operation after the node's death."""
-    return NodeDiedError(f"{text}; its workers and objects are gone. Call shutdown() and init() to start again.")
+    return NodeDiedError(f"{text}; its workers have exited and its objects are lost. Call shutdown() and init() to start again.")

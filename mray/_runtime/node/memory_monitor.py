@@ -215,7 +215,7 @@ def _gib(amount: int) -> str:
 
 
 _ADVICE = (
-    "Run fewer at once (a larger num_cpus, or memory=BYTES for each task or actor), or give the machine more memory. max_retries, "
+    "Run fewer concurrently (a larger num_cpus, or memory=BYTES for each task or actor), or give the machine more memory. max_retries, "
     "max_restarts and max_task_retries have them tried again. RAY_memory_usage_threshold sets the threshold; "
     "RAY_memory_monitor_refresh_ms=0 switches the monitor off."
 )

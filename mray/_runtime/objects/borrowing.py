@@ -264,7 +264,7 @@ class Borrowing(Part):
         else:
             raise OufOfBandObjectRefSerializationException(
                 f"{ref} was pickled outside of a call or an object, so its lifetime could not be tracked. Pass it as an argument, put() a "
-                "value that holds it, or set RAY_allow_out_of_band_object_ref_serialization=1 to have it pinned for ever."
+                "value that holds it, or set RAY_allow_out_of_band_object_ref_serialization=1 to pin it forever."
             )
         return self.export(ref)
 

@@ -86,7 +86,7 @@ class Packer:
         try:
             results = list(result)
         except TypeError:
-            raise TypeError(f"num_returns={num_returns} asks for an iterable of so many values, not {type(result)}.") from None
+            raise TypeError(f"num_returns={num_returns} asks for an iterable of that many values, not {type(result)}.") from None
         if len(results) != num_returns:
             raise ValueError(f"Task returned {len(results)} objects, but num_returns={num_returns}.")
         values: list[Result] = []

@@ -23,7 +23,9 @@ def main(words: list[str]) -> int:
     arguments = parser("logs", SUMMARY, "Logs go with their session. A worker that has printed nothing has no files.")
     arguments.add_argument("which", nargs="?", metavar="WHICH", help="a file, a worker's pid, an actor's id or name; without: list files")
     arguments.add_argument("--err", action="store_true", help="what the worker printed to stderr (default: stdout)")
-    arguments.add_argument("--tail", type=int, default=1000, metavar="LINES", help="so many last lines (default 1000; -1: all)")
+    arguments.add_argument(
+        "--tail", type=int, default=1000, metavar="LINES", help="how many of the last lines to print (default 1000; -1: all)"
+    )
     arguments.add_argument("--follow", action="store_true", help="go on printing what comes, until the session ends")
     add_session(arguments)
     add_format(arguments)

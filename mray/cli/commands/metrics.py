@@ -26,7 +26,7 @@ def main(words: list[str]) -> int:
     arguments = parser(
         "metrics",
         SUMMARY,
-        "With --file the text replaces a file at once, as node_exporter's textfile collector wants it (its name should end in .prom).\n"
+        "With --file the text replaces a file atomically, as node_exporter's textfile collector wants it (its name should end in .prom).\n"
         "init(_metrics_export_port=PORT) and mray start --metrics-export-port PORT serve it while the session lasts.",
     )
     arguments.add_argument("--file", metavar="PATH", help="write there instead of to the terminal")

@@ -78,7 +78,7 @@ def main(words: list[str]) -> int:
     arguments.add_argument("--node-name", metavar="NAME", help="the node's name in listings")
     arguments.add_argument("--node-ip-address", metavar="HOST", help="the node's address (default: that of this machine's route out)")
     arguments.add_argument(
-        "--port", type=int, metavar="N", help="the port in the session's address, HOST:N, at which nobody listens (default 6379; 0: any)"
+        "--port", type=int, metavar="N", help="the port in the session's address, HOST:N, on which nothing listens (default 6379; 0: any)"
     )
     arguments.add_argument("--system-config", type=_object, metavar="JSON", help="internal switches, as of init(_system_config=...)")
     arguments.add_argument(

@@ -14,10 +14,10 @@ SUMMARY = "end the session that mray start has started"
 
 
 def main(words: list[str]) -> int:
-    arguments = parser("stop", SUMMARY, "Drivers that are connected are told. A second call finds nothing to end, which is fine.")
+    arguments = parser("stop", SUMMARY, "Connected drivers are notified. A second call finds nothing to end, which is fine.")
     arguments.add_argument("--temp-dir", metavar="DIR", help="as mray start was given it")
     arguments.add_argument("--all", action="store_true", help="also those that were given another --temp-dir")
-    arguments.add_argument("--force", "-f", action="store_true", help="SIGKILL at once")
+    arguments.add_argument("--force", "-f", action="store_true", help="SIGKILL immediately")
     arguments.add_argument(
         "--grace-period",
         "-g",

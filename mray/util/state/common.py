@@ -308,7 +308,7 @@ class NodeState(StateSchema):
     labels: dict[str, str] = column("Its labels.", filterable=False)
     start_time_ms: int | None = detail("When its process was started.", shown=_time)
     end_time_ms: int | None = detail("0: it lives.")
-    resources_available: dict[str, float] | None = detail("Resources that nobody holds.")
+    resources_available: dict[str, float] | None = detail("Free resources.")
     pid: int | None = column("The pid of its process.", detail=True)
     object_store_bytes: int | None = detail("Shared memory that objects hold.", shown=readable_bytes)
     gpus: list[dict[str, Any]] | None = detail("The GPUs of the machine: index, name, used_bytes, total_bytes, busy (percent).")

@@ -203,7 +203,7 @@ def cut_short() -> None:
     refs = [cut(make_it) for make_it in (lambda: mray.put(value(9)), lambda: make.remote(9), lambda: actor.make.remote(9))]
     for ref, name in refs:
         for ask in (mray.get, lambda ref: mray.get(total.remote(ref)), lambda ref: mray.get(actor.read.remote([ref]))):
-            check_text(error_of(exceptions.RayError, partial(ask, ref)), "Its value lay in", name, "cut it short")
+            check_text(error_of(exceptions.RayError, partial(ask, ref)), "Its value lay in", name, "truncated it")
     check_held(held)
     check(mray.get(make.remote(9)), 9)
 

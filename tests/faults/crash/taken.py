@@ -167,13 +167,13 @@ ROWS = [
     *(Row(what, moment) for what in FILES for moment in ("before another session begins", "with an object in use")),
     Row("the directory", "before a spill", "ObjectStoreFullError", "Nor can objects go to disk: /"),
     *(Row(what, "before a spill") for what in ("the files", "the socket")),
-    Row("the directory", "with an object on disk", "ObjectLostError", "somebody else has removed it"),
-    Row("the files", "with an object on disk", "ObjectLostError", "somebody else has removed it"),
+    Row("the directory", "with an object on disk", "ObjectLostError", "another program has removed it"),
+    Row("the files", "with an object on disk", "ObjectLostError", "another program has removed it"),
     Row("the socket", "with an object on disk"),
-    Row("every name", "with an object that was put", "ObjectLostError", "somebody else has removed it"),
+    Row("every name", "with an object that was put", "ObjectLostError", "another program has removed it"),
     Row("every name", "with an object in use"),
-    Row("every name", "with an object of a task that is not to be repeated", "ObjectLostError", "somebody else has removed it"),
-    Row("every name", "with an argument that was put", "RayTaskError(ObjectLostError)", "somebody else has removed it"),
+    Row("every name", "with an object of a task that is not to be repeated", "ObjectLostError", "another program has removed it"),
+    Row("every name", "with an argument that was put", "RayTaskError(ObjectLostError)", "another program has removed it"),
     *(
         Row("every name", moment)
         for moment in (

@@ -172,10 +172,10 @@ def of_another_user(path: Path) -> None:
 
 
 BECAME: dict[Callable[[Path], None], str] = {
-    removed: "not there any more: somebody else has removed it",
-    cut_short: "not whole any more: somebody else has cut it short",
-    replaced: "not a file any more: somebody else has put something in its place",
-    of_another_user: "not owned by this user (0) any more: it belongs to user 1234",
+    removed: "no longer exists: another program has removed it",
+    cut_short: "is no longer whole: another program has truncated it",
+    replaced: "is no longer a file: another program has replaced it",
+    of_another_user: "no longer belongs to this user (0), but to user 1234",
 }
 
 
