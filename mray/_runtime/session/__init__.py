@@ -1,7 +1,4 @@
-"""The driver's side of a session: starting and ending it.
-
-`session` is a driver's own; those that others join are in `mray._joining`. `driver_output` shows the output of workers among
-`progress_bars` and `breakpoints`, whose debugger is `remote_pdb`.
+"""The driver's side of a session: starting and ending it. Sessions that others join are in `mray._joining`.
 
 ====================  ====================================================================================================
 session               the processes, memory and files between one `init` and its `shutdown`

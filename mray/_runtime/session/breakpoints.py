@@ -6,8 +6,8 @@
        │  └── note to the driver: "I wait at file:line"                            ├──▶ pdb talks over it
        └── waits until a terminal connects ◀── driver's printing thread, or `mray debug`
 
-The session's directory is private and the socket 0600: no other user connects, and nothing listens on a network. A waiting worker is
-killed like any other one, with its node. Where no terminal could attach (the driver has none) it does not wait: `breakpoint` raises.
+The session's directory is private and the socket 0600: no other user connects. A waiting worker is killed like any other one, with its
+node. Where no terminal could attach (the driver has none) `breakpoint` raises.
 
 The driver debugs in its own terminal while its main thread waits for a result, because no other code reads the terminal then; its other
 output is held back meanwhile.
@@ -37,7 +37,6 @@ from mray._ipc.listener import listen_at
 from mray._ipc.output import LONGEST_NOTE, note
 from mray._ipc.reaper import is_of_this_namespace
 
-#: Folder of the session's directory.
 FOLDER = "debug"
 _MODES = ("terminal", "wait", "raise")
 _READ_BYTES = 4096
@@ -61,11 +60,8 @@ class BreakpointStop(NamedTuple):
 
 # ------------------------------------------------------------------------------------------------ workers
 class Breakpoints:
-    """Handles ``breakpoint()`` in a worker."""
-
     def __init__(self, session_dir: str, has_terminal: bool, name: Callable[[], str]) -> None:
         self._session_dir = session_dir
-        #: Whether the driver has a terminal.
         self._has_terminal = has_terminal
         self._numbers = itertools.count(1)
         #: Returns the task or actor that runs.
@@ -142,13 +138,12 @@ _here: Breakpoints | None = None
 
 
 def current() -> Breakpoints | None:
-    """The `Breakpoints` of this worker; None in a driver."""
     return _here
 
 
 # ------------------------------------------------------------------------------------------------ visitors
 def stops(session_dir: str) -> Iterator[BreakpointStop]:
-    """The workers of a session that wait at a breakpoint without a terminal, the longest waiting first."""
+    """The workers that wait at a breakpoint without a terminal, the longest waiting first."""
     found = []
     is_seen = is_of_this_namespace(session_dir)
     folder = os.path.join(session_dir, FOLDER)
@@ -173,9 +168,8 @@ def stops(session_dir: str) -> Iterator[BreakpointStop]:
 
 
 def attach(path: str, stdin: int = 0, stdout: int = 1) -> bool:
-    """Debug the worker that listens at `path` from these descriptors, until it continues or exits. Returns False if it no longer waits.
-
-    The end of the input lets the worker continue.
+    """Debug the worker that listens at `path` from these descriptors, until it continues, exits, or the input ends. Returns False if it no
+    longer waits.
     """
     try:
         connection = connect(path)
@@ -206,7 +200,6 @@ def attach(path: str, stdin: int = 0, stdout: int = 1) -> bool:
 
 
 def has_terminal() -> bool:
-    """Whether stdin and stderr of this process are a terminal."""
     try:
         return sys.stdin is not None and sys.stdin.isatty() and sys.stderr is not None and sys.stderr.isatty()
     except ValueError:  # closed
@@ -216,7 +209,7 @@ def has_terminal() -> bool:
 class Visitor:
     """Attaches the driver's terminal to breakpoints. In its printing thread."""
 
-    #: Seconds between two checks whether the main thread waits, while a worker does.
+    #: Seconds between two checks of the main thread, while a worker waits.
     LOOK_SECONDS = 0.05
 
     def __init__(self) -> None:
@@ -225,11 +218,9 @@ class Visitor:
 
     @property
     def waits(self) -> bool:
-        """Whether a worker waits for a terminal."""
         return bool(self._pending)
 
     def announce(self, pid: int, name: str, said: dict[str, Any]) -> None:
-        """A worker waits."""
         if said["wait"] or not has_terminal():
             how = "attach with `mray debug`"
         else:
@@ -251,7 +242,7 @@ class Visitor:
             del self._pending[0]
 
     def close(self) -> None:
-        """Forget all stops: the session has ended."""
+        """Forget all stops."""
         self._closed = True
 
 

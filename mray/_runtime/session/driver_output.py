@@ -1,11 +1,11 @@
 """The output of workers on the driver's own streams, and their notes about progress bars and breakpoints.
 
-In the driver. The reading thread queues lines and one thread prints them, so that a slow or stopped terminal blocks no other work. Lines
-that arrive faster than they are printed are counted, and remain in the log files.
+The reading thread queues lines and one thread prints them, so that a slow or stopped terminal blocks no other work. Lines that arrive
+faster than they are printed are counted, and remain in the log files.
 
 On a terminal and in a notebook each line gets the name and pid of its worker, in Ray's colours, and equal lines of several workers are
-printed once, with a count of repetitions later. (Ray also regards lines as equal that differ only in words with digits.) Elsewhere a
-program reads the lines, so each is printed as written. Settings turn either on or off.
+printed once, with a count of repetitions later. Elsewhere a program reads the lines, so each is printed as written. Settings turn either
+on or off.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LONGEST_SEEN = 4096
 #: The most characters that wait to be printed.
 _BACKLOG = 8 << 20
 
-#: Ray's colours of the prefix with name and pid, and of the count of repetitions.
+#: Ray's colours of the prefix, and of the count of repetitions.
 _CYAN, _GREEN, _PLAIN = "\x1b[36m", "\x1b[32m", "\x1b[0m"
 
 _HINT = " (Equal lines of several workers are printed once. Set RAY_DEDUP_LOGS=0 or MRAY_DEDUP_LOGS=0 to see all of them.)"
@@ -53,8 +53,6 @@ class _Repeated:
 
 
 class OutputPrinter:
-    """Prints lines of workers."""
-
     def __init__(self) -> None:
         self._deduplicate = settings.DEDUP_LOGS.get()
         self._prefix = settings.LOG_PREFIX.get()
@@ -76,10 +74,7 @@ class OutputPrinter:
         self._thread.start()
 
     def on_output(self, _node: Any, pid: int, stream: int, name: str, text: str) -> None:
-        """OUTPUT: queue lines of one worker (the last may be unfinished), or a note. Does not wait.
-
-        Called in the reading thread, with the client's lock.
-        """
+        """Queue lines of one worker (the last may be unfinished), or a note. Does not wait. Reading thread, with the client's lock."""
         if stream != NOTE_STREAM and self._put - self._taken > _BACKLOG:
             self._unshown += text.count("\n")
             return
@@ -119,7 +114,7 @@ class OutputPrinter:
             try:
                 self._take(*output)
             except Exception:
-                # A bug of mray, which must not silence all workers.
+                # It must not silence all workers.
                 logger.exception("printing failed")
             self._taken += len(output[3])
             if self._queue.empty():
@@ -171,7 +166,7 @@ class OutputPrinter:
             _print(stream, "".join(f"{head}{line}\n" for line in lines))
 
     def _end_line(self, stream: int) -> None:
-        """End an unfinished line: another worker prints, or no more output arrives."""
+        """Another worker prints, or no more output arrives."""
         _pid, _name, has_line = self._begun.pop(stream, (0, "", True))
         if not has_line:
             _print(stream, "\n")

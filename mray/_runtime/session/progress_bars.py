@@ -35,8 +35,6 @@ _LONGEST_TEXT = 300
 
 
 class _Bar:
-    """One bar on the screen."""
-
     __slots__ = ("drawn", "state")
 
     def __init__(self, drawn: Any, state: dict[str, Any]) -> None:
@@ -45,12 +43,9 @@ class _Bar:
 
 
 class BarBoard:
-    """All bars that this process draws."""
-
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self._bars: dict[str, _Bar] = {}
-        #: Processes in the order of their first bars.
         self._processes: list[Any] = []
         self._hidden = False
         self._kind: Callable[..., Any] | None = None
@@ -58,7 +53,7 @@ class BarBoard:
 
     # ------------------------------------------------------------------------------------ states that come
     def process_state_update(self, state: dict[str, Any]) -> None:
-        """Show a bar in its owner's latest state: a new one, one that moved, or the last of one that is closed."""
+        """Show a bar in its owner's latest state."""
         with self.lock:
             bar = self._bars.get(state["uuid"])
             if bar is None:
@@ -147,7 +142,6 @@ class BarBoard:
             self._hidden = True
 
     def unhide_bars(self) -> None:
-        """Draw them again."""
         with self.lock:
             if self._hidden:
                 self._hidden = False
@@ -155,7 +149,7 @@ class BarBoard:
                     bar.drawn.refresh()
 
     def forget(self, pid: int) -> None:
-        """Drop the bars of an exited process; they stay on the screen as they were."""
+        """Drop the bars of an exited process; they stay on the screen."""
         with self.lock:
             for bar in [bar for bar in self._bars.values() if bar.state["pid"] == pid]:
                 self._close(bar)
@@ -174,7 +168,7 @@ def _label(state: dict[str, Any]) -> str:
 
 
 def for_a_person(stream: TextIO | None) -> bool:
-    """Whether a person reads a stream of the driver: a terminal, or the output of a notebook."""
+    """Whether a stream of the driver is a terminal, or the output of a notebook."""
     if "ipykernel" in sys.modules:
         return True
     try:
@@ -183,12 +177,10 @@ def for_a_person(stream: TextIO | None) -> bool:
         return False
 
 
-#: The bars of this process.
 board = BarBoard()
 
 
 def instance() -> BarBoard:
-    """The bars that this process draws."""
     return board
 
 
@@ -230,12 +222,11 @@ class tqdm:  # noqa: N801  (tqdm's name)
                 total = None
         self._iterable = iterable
         self._desc = desc or ""
-        #: The number of steps; None: unknown.
+        #: None: unknown.
         self.total = total
         self._unit = unit or "it"
         self._position = position or 0
         self._uuid = uuid.uuid4().hex
-        #: The number of steps done.
         self.n = 0
         self._closed = False
         self._interval = self.DEFAULT_FLUSH_INTERVAL_SECONDS if flush_interval_s is None else flush_interval_s

@@ -1,4 +1,4 @@
-"""pdb over a socket, in a worker. Imported when a breakpoint is reached."""
+"""pdb over a socket, in a worker."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Terminal:
         return False
 
     def close(self) -> None:
-        """Hang up. Waits until the other end has shown all output, so that later output of the program follows it."""
+        """Hang up once the other end has shown all output, so that later output of the program follows it."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_WR)
             while self._connection.recv(_READ_BYTES):  # input that was typed too late
@@ -53,7 +53,7 @@ class _Terminal:
 class RemotePdb(pdb.Pdb):
     """A debugger for one stop.
 
-    ``continue``, the end of the input, and the end of the outermost function of the user hang up and let the program continue; ``quit``
+    ``continue``, the end of the input, and the end of the user's outermost function hang up and let the program continue; ``quit``
     raises `bdb.BdbQuit` in it.
     """
 
@@ -84,7 +84,7 @@ class RemotePdb(pdb.Pdb):
     do_q = do_exit = do_quit
 
     def dispatch_return(self, frame: FrameType, arg: Any) -> Any:
-        """Hang up when the user's outermost function returns: there is nothing more to debug."""
+        """Hang up when the user's outermost function returns."""
         result = super().dispatch_return(frame, arg)
         caller = frame.f_back
         if caller is None or str(caller.f_globals.get("__name__", "")).partition(".")[0] == _OURS:

@@ -1,12 +1,11 @@
 """A private session on its driver's side: starting, joining and ending it. (For shared ones see `mray._joining.persistent`.)
 
-In the driver. `start_session` creates the session's directory and its listening socket, starts the node, and connects immediately: the
-connection waits in the socket until the node is ready, so nothing polls. If the node dies meanwhile, the socket hangs up and the node's
-log has the reason.
+`start_session` creates the session's directory and its listening socket, starts the node, and connects: the connection waits in the
+socket until the node is ready, so nothing polls. If the node dies meanwhile, the socket hangs up.
 
 The directory is locked (flock) before it gets its name. Node and zygote inherit the open file, and the driver closes it when the node
-has answered: so the lock is free only when both are dead, and then the next `init` removes the directory. The driver does not hold it,
-since its forks would hold it too.
+has answered, since its forks would hold it too: so the lock is free only when both are dead, and then the next `init` removes the
+directory.
 """
 
 from __future__ import annotations
@@ -57,19 +56,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Seconds that the node may take to exit before it is killed. It waits only for the kernel, and for profilers.
+#: Seconds that the node, which waits for the kernel and for profilers, may take to exit before it is killed.
 _END_SECONDS = 20.0
 #: The same when SHUTDOWN cannot be sent, and the node must notice the hang-up.
 _CUT_SECONDS = 2.0
-#: Lines at the end of the node's log that an error shows.
+#: Lines of the node's log that an error shows.
 _LOG_LINES = 20
 #: Share of the memory that objects may take by default; share of the rest that tasks may ask for as "memory".
 _STORE_SHARE = 0.3
-#: A driver that has imported one of these is going to use compiled graphs (see `mray._backends.lazy_graphs`).
+#: A driver that has imported one of these will use compiled graphs (`mray._backends.lazy_graphs`).
 _SIGNS_OF_GRAPHS = ("mray.dag", "mray._graph")
 #: A directory for temporary files that is on a disk everywhere.
 _ON_DISK = "/var/tmp"
-#: The default port of a persistent session, as Ray's.
+#: Of a persistent session, as Ray's.
 DEFAULT_PORT = 6379
 #: Open files that a process of a session may have, where the system allows it, and the fewest with which a small session works.
 _DESCRIPTORS = 65536
@@ -114,7 +113,7 @@ class SessionHold(ProcessHost, ABC):
     def end(self) -> None:
         """End all work of this driver and pass on its last output; a session of its own ends with every process, and leaves nothing.
 
-        Blocks for milliseconds. Idempotent.
+        Idempotent.
         """
         if not self._holds():
             return
@@ -135,7 +134,7 @@ class SessionHold(ProcessHost, ABC):
             logger.warning("%s What this process had there has been removed.", client.reactor.closed_descriptors.error)
 
     def give_up(self) -> None:
-        """The session has failed to start: there is nothing to end."""
+        """There is nothing to end: the session has failed to start."""
         self._ended = True
 
     def _holds(self) -> bool:
@@ -159,7 +158,7 @@ class Session(SessionHold):
         self.node_pid = node_pid
         #: Whether the node hangs up because of a reset.
         self._resetting = False
-        #: How the lines of this process and of its workers are measured (see `mray._runtime.processes.line_coverage`).
+        #: See `mray._runtime.processes.line_coverage`.
         self.coverage: dict[str, Any] | None = None
 
     def end(self) -> None:
@@ -171,7 +170,6 @@ class Session(SessionHold):
             self._clean_up()
 
     def _clean_up(self) -> None:
-        """Remove everything of the session."""
         reap_node(self.node_pid, _END_SECONDS if self.client.reactor.closed_descriptors.error is None else _CUT_SECONDS)
         # POINT node reaped
         if os.path.exists(self.directory):
@@ -185,8 +183,8 @@ class Session(SessionHold):
     def reset(self) -> Client:
         """End all work of this driver, and return a new client in the same session, with idle workers.
 
-        Blocks until no process and no resource of it is left. Raises when the node dies meanwhile. Refs and handles from before the
-        reset raise errors that name it.
+        Blocks until no process and no resource of that work is left. Raises when the node dies meanwhile. Refs and handles from before
+        the reset raise errors that name it.
         """
         old, sock = self.client, None
         self._resetting = True
@@ -214,7 +212,7 @@ class Session(SessionHold):
         return client
 
     def node_lost(self) -> BaseException | None:
-        """As `ProcessHost.node_lost`; this driver cleans up when the node did not exit in order."""
+        """This driver cleans up when the node did not exit in order."""
         if self._resetting:
             return reset_error() if self._holds() else None
         if not self._holds():
@@ -229,10 +227,7 @@ class Session(SessionHold):
 
 
 def start_session(options: SessionOptions) -> Session:
-    """Start a session and join it as its driver.
-
-    Raises ValueError for impossible resources, RaySystemError when the node cannot start (with the end of its log).
-    """
+    """Start a session and join it. Raises ValueError for impossible resources, RaySystemError when the node cannot start (with the end of its log)."""
     chosen = checked_options(options)
     allow_descriptors()
     environment = dict(os.environ)
@@ -290,7 +285,7 @@ def _no_start(error: BaseException, directory: str, lock: int, pid: int) -> Base
 
 
 def new_job(options: SessionOptions, directory: str) -> dict[str, Any]:
-    """Prepare this process to join the session in a directory, and return the specification of its job."""
+    """Prepare this process to join the session in a directory; returns its job specification."""
     check_host()
     check_preload(options)
     allow_descriptors()
@@ -301,7 +296,6 @@ def new_job(options: SessionOptions, directory: str) -> dict[str, Any]:
 
 
 def check_preload(options: SessionOptions) -> None:
-    """Raise ImportError for a module that cannot be found."""
     for module in options.preload:
         if importlib.util.find_spec(module) is None:
             raise ImportError(f"init(preload=...): there is no module named {module!r}")
@@ -310,8 +304,7 @@ def check_preload(options: SessionOptions) -> None:
 def launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict[str, str] | None = None) -> tuple[str, int, int]:
     """Create a session's directory and start its node; returns the directory, the descriptor of its lock, and the node's pid.
 
-    The node's socket accepts connections immediately, and the node answers them when it is ready. Raises RaySystemError where the disk
-    is full.
+    The node answers connections of its socket when it is ready. Raises RaySystemError where the disk is full.
     """
     try:
         return _launch_node(temp_dir or settings.TMPDIR.get(), chosen, environment)
@@ -323,7 +316,7 @@ def launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict[
 
 
 def _check_shared_memory(directory: str) -> None:
-    """Raise RaySystemError, with the reason, where there is no shared memory for a session's table."""
+    """Raise RaySystemError where there is no shared memory for a session's table."""
     try:
         check_place(reaper.segment_prefix(reaper.session_of(directory)), measures()[1] * PAGE)
     except ObjectStoreFullError as error:
@@ -415,9 +408,7 @@ def _complaint_of_disk(directory: str) -> str:
 
 
 def allow_descriptors() -> None:
-    """Raise the soft limit of open files, for this process and its children: each actor is a connection, each view of an object a mapping.
-    Raises RaySystemError where far too few are allowed.
-    """
+    """Raise the soft limit of open files, for this process and its children. Raises RaySystemError where far too few are allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < _LEAST_DESCRIPTORS:
         raise RaySystemError(f"mray needs {_LEAST_DESCRIPTORS} open files in each process, and here {hard} are allowed: see `ulimit -Hn`.")
@@ -427,10 +418,7 @@ def allow_descriptors() -> None:
 
 
 def choose_options(options: SessionOptions, *, persistent: bool = False) -> dict[str, Any]:
-    """The options that the session's processes are started with: builtin values, with all defaults filled in.
-
-    A `persistent` session begins without a job.
-    """
+    """The options of the session's processes: builtin values, with all defaults filled in. A `persistent` session begins without a job."""
     cpus = discovery.cpu_count() if options.num_cpus is None else options.num_cpus
     machine = discovery.machine_gpus()
     gpus = discovery.gpu_ids(options.num_gpus, os.environ, machine)
@@ -491,14 +479,13 @@ def _choose_mps(word: str, gpus: Sequence[Any]) -> dict[str, str]:
 
 
 def _note() -> str:
-    """The note of this program's imports; "" where none can be stored."""
     with contextlib.suppress(OSError):
         return note_of_program(private_directory(cache_folder("imports")))
     return ""
 
 
 def choose_job(options: SessionOptions, place: dict[str, Any] | None = None) -> dict[str, Any]:
-    """This driver's job specification (see `mray._runtime.node.jobs`)."""
+    """See `mray._runtime.node.jobs`."""
     runtime_env = reduce_environment(options.runtime_env)
     return {
         "namespace": options.namespace or settings.NAMESPACE.get() or os.urandom(16).hex(),
@@ -524,7 +511,7 @@ def _place_of_driver(preload: tuple[str, ...]) -> dict[str, Any]:
 
 
 def take_files(job: dict[str, Any], directory: str) -> None:
-    """Take the files that the job's environment names over into the session's directory: they may be deleted before a worker starts."""
+    """Take over into the session's directory the files that the job's environment names: they may be deleted before a worker starts."""
     if "working_dir" in job["runtime_env"] or "py_modules" in job["runtime_env"]:
         job["runtime_env"] = take_over(job["runtime_env"], directory)
         job["env"] = variables_of(job["runtime_env"])
@@ -572,5 +559,4 @@ def reap_node(pid: int, timeout: float) -> int | None:
 
 
 def _end_of_log(directory: str) -> str:
-    """The last lines of the node's output."""
     return end_of_file(os.path.join(directory, "logs", "node.log"), _LOG_LINES)
