@@ -227,7 +227,10 @@ class Session(SessionHold):
 
 
 def start_session(options: SessionOptions) -> Session:
-    """Start a session and join it. Raises ValueError for impossible resources, RaySystemError when the node cannot start (with the end of its log)."""
+    """Start a session and join it.
+
+    Raises ValueError for impossible resources, RaySystemError when the node cannot start (with the end of its log).
+    """
     chosen = checked_options(options)
     allow_descriptors()
     environment = dict(os.environ)
