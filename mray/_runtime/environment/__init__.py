@@ -1,8 +1,5 @@
 """Runtime environments: variables, code, packages and profilers that a job, a task or an actor asks for in its workers.
 
-`environments` checks one and applies it in a worker; `folders` brings code along, `packages` chooses the interpreter with its packages
-and `package_builder` builds it; `profilers` puts a profiler's command in front of a worker's.
-
 ====================  ====================================================================================================
 reduced environment   one of builtin values with absolute paths, as it travels between processes
 taken over            of a file: unpacked or copied into the session's directory immediately, since its owner may delete it

@@ -1,9 +1,9 @@
 """Runtime environments: the variables, the code and the hook that a worker is started with.
 
-In the driver (and in workers that start others) an environment is checked and reduced to builtin values; it travels to the worker among
-its variables, and the worker acts on it before any user code runs. On one host nothing is shipped: a folder is used in place, unless
-something of it is excluded; then the first worker copies it into the session's directory. Archives and single modules are taken over
-into that directory immediately, since the program that created them may delete them when `init` or the call has returned.
+An environment is checked and reduced to builtin values where a worker is asked for, travels among that worker's variables, and is
+applied before any user code runs. A folder is used in place, unless something of it is excluded; then the first worker copies it into
+the session's directory. Archives and single modules are taken over into that directory immediately, since the program that created them
+may delete them when `init` or the call has returned.
 
 A worker serves only tasks of the same environment: its variables, this one included, are the key of its pool.
 """
@@ -77,7 +77,7 @@ def reduce_environment(environment: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _place_of(module: Any) -> Any:
-    """The folder of a package that was given as a module, the file of a module that is none; a path as it is."""
+    """The folder of a package that was given as a module, the file of another module; a path as it is."""
     if isinstance(module, (str, os.PathLike)):
         return module
     return module.__path__[0] if hasattr(module, "__path__") else module.__file__
@@ -106,9 +106,7 @@ def _existing(name: str, path: Any, endings: tuple[str, ...] = ARCHIVES) -> str:
 
 
 def take_over(environment: dict[str, Any], session_dir: str) -> dict[str, Any]:
-    """A reduced environment whose files all lie in the session's directory. Raises RuntimeEnvSetupError for a file that cannot be read or
-    unpacked.
-    """
+    """The same with all files in the session's directory. Raises RuntimeEnvSetupError for a file that cannot be read or unpacked."""
     taken = dict(environment)
     try:
         if "working_dir" in taken:
@@ -123,7 +121,7 @@ def take_over(environment: dict[str, Any], session_dir: str) -> dict[str, Any]:
 def merge_environments(parent: dict[str, Any], own: Mapping[str, Any] | None, session_dir: str) -> dict[str, Any]:
     """The environment of a child: its parent's, with variables merged, and every other field replaced by its own.
 
-    Files of the child's are taken over into the session's directory.
+    The child's files are taken over into the session's directory.
     """
     if not own:
         return parent
@@ -139,7 +137,7 @@ def merge_environments(parent: dict[str, Any], own: Mapping[str, Any] | None, se
 
 
 def variables_of(environment: Mapping[str, Any]) -> dict[str, str]:
-    """The variables that a worker of this environment is started with; ``${NAME}`` in a value is this process's variable.
+    """The variables that a worker is started with; ``${NAME}`` in a value is this process's variable.
 
     Raises RuntimeEnvSetupError when the environment asks for a missing profiler or interpreter.
     """

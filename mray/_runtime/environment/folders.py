@@ -1,7 +1,7 @@
 """Folders and archives of a runtime environment: where a worker finds their contents.
 
-A folder is used in place, and copied once into the session's directory when something of it is excluded, by the first worker that is
-started with it. A file, an archive or a module, is unpacked or copied there once, immediately, by the process that names it.
+A folder with exclusions is copied once into the session's directory, by the first worker that is started with it. A file, an archive or
+a module, is unpacked or copied there once, by the process that names it.
 
     SESSION/environments/<16 hex digits>                   the contents of a file, importable
     SESSION/environments/<16 hex digits>/NAME              the folder NAME, without excluded files
@@ -109,10 +109,7 @@ def stamp_of(path: str, excludes: Sequence[str] = ()) -> tuple[str, list[tuple[s
 
 
 def _state_of(info: os.stat_result) -> tuple[int, ...]:
-    """Numbers that change when a file is written again, even with the same size.
-
-    The modification time is not enough: reproducible builds set it in their archives. The inode's change time cannot be set.
-    """
+    """The modification time is not enough: reproducible builds set it in their archives. The inode's change time cannot be set."""
     return info.st_mtime_ns, info.st_ctime_ns, info.st_ino, info.st_size
 
 
@@ -158,7 +155,6 @@ def excluder(patterns: Sequence[str]) -> Callable[[str, bool], bool]:
 
 
 def _expression(pattern: str) -> str:
-    """The regular expression of a pattern for whole paths."""
     parts = []
     at = 0
     for match in re.finditer(r"\*\*/|/\*\*$|\*+|\?|\[!?[^\]]+\]", pattern):

@@ -1,7 +1,7 @@
 """The builder: installs the packages of one runtime environment into a virtual environment of the user's cache.
 
-A process that the node starts (`mray._runtime.processes.interpreters`), with its output logged. Builders of all sessions of the user
-take turns by the lock of the folder, and later ones find it complete.
+A process that the node starts. Builders of all sessions of the user take turns by the lock of the folder, and later ones find it
+complete.
 
 A virtual environment cannot be moved (its scripts name their interpreter), so it is built in place, and the file `COMPLETE` is written
 last. A builder that fails, or that SIGTERM ends, leaves nothing. A folder without that file and without a lock was left by a killed
@@ -83,8 +83,6 @@ def _build_locked(recipe: dict[str, Any], folder: str) -> int:
 
 
 class _FailedError(Exception):
-    """A command has failed."""
-
     def __init__(self, command: list[str], code: int) -> None:
         super().__init__(f"{' '.join(command)} ended with {code}")
         self.code = code if 0 < code < 128 else 1
@@ -126,7 +124,7 @@ def _install_with_pip(recipe: dict[str, Any], python: str, requirements: str) ->
 
 
 def _pip(recipe: dict[str, Any], python: str) -> list[str]:
-    """The command of pip for the new environment; where the driver has none, the one that comes with Python."""
+    """The command of pip for the new environment: the driver's, or else the one that comes with Python."""
     if importlib.util.find_spec("pip") is None:
         _run(recipe, [python, "-m", "ensurepip"])
     return [python, "-m", "pip", "--disable-pip-version-check", "--no-input"]

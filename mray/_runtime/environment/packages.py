@@ -1,8 +1,5 @@
 """Packages of a runtime environment: ``pip``, ``uv`` and ``py_executable``, and the interpreter that follows from them.
 
-In the driver, and in workers that start others: turns the user's fields into a `LaunchedInterpreter`, which travels to the node among
-the variables of its workers.
-
 Packages lie in a virtual environment in the user's cache, one for each set of requirements, installer options, Python and driver
 packages. It is built when its first worker is wanted (`mray._runtime.processes.interpreters`) and serves every later session. The
 driver's own packages are importable in it, after the installed ones.
@@ -26,9 +23,9 @@ from mray.exceptions import RuntimeEnvSetupError
 
 #: Seconds that packages may take to install.
 SETUP_SECONDS = 600
-#: Prefixes of variables that change the installers' behaviour, and so the installed packages.
+#: Prefixes of variables that change the installers' behaviour.
 _INSTALLERS_READ = ("PIP_", "UV_")
-#: Part of the hash: old folders are ignored after a change of their layout.
+#: Part of the hash: folders of another layout are ignored.
 _LAYOUT = 1
 #: Files that an installation of a folder leaves in it.
 _BUILT = ("/build/", "/dist/", "/target/", "*.egg-info/")
@@ -48,7 +45,7 @@ def _is_path(requirement: str) -> bool:
 
 
 def interpreter_of(environment: Mapping[str, Any], path: str) -> LaunchedInterpreter | None:
-    """The interpreter that an environment asks for, None for the session's own. Programs are looked for in `path`.
+    """None for the session's own interpreter. Programs are looked for in `path`.
 
     Raises RuntimeEnvSetupError when ``py_executable`` does not exist.
     """

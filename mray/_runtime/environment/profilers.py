@@ -1,7 +1,6 @@
 """Profilers that a worker can be started under: ``runtime_env={"nsight": ...}`` and ``runtime_env={"profiler": ...}``.
 
-In the driver, and in workers that start others: turns the user's fields into the command line in front of the worker's. A missing
-program is an error immediately; the program itself reports wrong options, when the first worker is started.
+A missing program is an error immediately; the program reports wrong options when the first worker is started.
 """
 
 from __future__ import annotations
@@ -70,7 +69,6 @@ def _nsys_command(options: Any) -> tuple[str, ...]:
 
 
 def _found(command: tuple[str, ...], path: str, what: str) -> tuple[str, ...]:
-    """The command with the full path of its program."""
     program = shutil.which(command[0], path=path)
     if program is None:
         name = {"nsys": "nsight"}.get(command[0], command[0])

@@ -1,8 +1,7 @@
 """The values that a process owns, and those that it borrows.
 
-`owner` writes values into its `memory`, natively segments, and frees them; `borrowing` is the protocol between an owner and the processes
-that hold its refs: a `Ledger` on one side, a `Borrower` on the other (`mray._decide.caller`); `unhandled_errors` logs errors that the
-program never reads. Tensors that stay with their holder are behind a contract (`tensor_contract`), which `mray._gpu` implements.
+`owner` writes values into its `memory`, natively segments, and frees them; `borrowing` is the protocol between an owner and the
+processes that hold its refs: a `Ledger` on one side, a `Borrower` on the other (`mray._decide.caller`).
 
 ====================  ====================================================================================================
 owner                 the process that created a ref: it has the value, or its segment's name, until the last ref is released

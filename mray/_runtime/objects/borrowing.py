@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from mray._runtime.objects.owner import Owner
 
 Names = list[tuple[bytes, str]]
-#: Numbers the clients of this process.
 _made = count()
 
 
@@ -60,23 +59,19 @@ class ActorToken:
 
 
 class Borrowing(Part):
-    """The objects that one process lends and borrows; carries out what its `Borrower` decides.
-
-    Methods need the client's lock unless they take it themselves.
-    """
+    """Carries out what its `Borrower` decides. Methods need the client's lock unless they take it themselves."""
 
     def __init__(self, owner: Owner, drop_actor: Callable[[bytes], None]) -> None:
         client = self._client = owner.client
         self._owner = owner
         #: Whether this process may hold refs of other sessions, for which `wait` then checks.
         self.meets_strangers = next(_made) > 0
-        #: Called when the last handle of an actor is released.
         self._on_dropped = drop_actor
         self.borrower = Borrower(client.process)
         #: Objects of this process that others hold; and refs inside replies, until they are borrowed.
         self.lent: Ledger[Entry] = Ledger()
         self.pins: Ledger[list[Any]] = Ledger()
-        #: The count of lent objects in the session's table.
+        #: As in the session's table.
         self._published = 0
         #: Refs and tokens pickled outside of mray.
         self._out_of_band: list[Any] = []
@@ -105,7 +100,7 @@ class Borrowing(Part):
             _WAYS[type(instruction)](self, instruction)
 
     def _publish(self) -> None:
-        """Write the count of lent objects into the session's table, if it has changed."""
+        """Write the count of lent objects into the session's table."""
         lent = self.lent.out
         table = self._client.reactor.table
         if lent != self._published and table is not None:
@@ -114,7 +109,7 @@ class Borrowing(Part):
 
     # ------------------------------------------------------------------------------------ as borrower
     def restore(self, object_id: bytes, owner: str) -> ObjectRef:
-        """The ref of a pickled (id, owner). Takes the lock: called while values are unpickled."""
+        """The ref of a pickled (id, owner). Takes the lock."""
         if not is_of_session_of(owner, self._client.process):
             self.meets_strangers = True
             return ObjectRef(object_id, ForeignEntry())
@@ -174,7 +169,7 @@ class Borrowing(Part):
         return entry
 
     def acknowledged(self, number: int) -> None:
-        """Call back: the owner has counted this process among the borrowers."""
+        """The owner has counted this process among the borrowers."""
         self._follow(self.borrower.acknowledged(number))
 
     def _let_go(self, object_id: bytes, connection: Connection) -> None:
@@ -243,7 +238,7 @@ class Borrowing(Part):
         entry.complete(form, payload, refs)
 
     def _object_failed(self, _peer: Connection, _failure: Exception, payload: bytes, object_id: bytes, *_fields: Any) -> None:
-        """Make this error the value of a borrowed object, because the handler has failed."""
+        """Make this error the value of a borrowed object."""
         entry = self.borrower.objects.get(object_id)
         if entry is not None:
             entry.complete(m.FAILED, payload)
@@ -255,7 +250,7 @@ class Borrowing(Part):
     # ------------------------------------------------------------------------------------ as owner
     def note(self, ref: ObjectRef) -> str:
         """Record a ref that this thread is pickling; returns its owner. Outside of calls and values the ref stays pinned, since no message
-        will report the end of the copy.
+        reports the end of the copy.
         """
         if is_noting():
             note_ref(ref)
@@ -269,7 +264,6 @@ class Borrowing(Part):
         return self.export(ref)
 
     def note_handle(self, actor_id: bytes, token: ActorToken | None) -> None:
-        """Record an actor handle that this thread is pickling."""
         if token is None:
             token = self.token(actor_id)
         if is_noting():
@@ -292,7 +286,7 @@ class Borrowing(Part):
         return str(entry.owner)
 
     def names_of(self, refs: list[Any]) -> Names:
-        """The names of the refs and handle tokens inside a value, for a message."""
+        """The names of refs and handle tokens inside a value."""
         names = []
         for ref in refs:
             if type(ref) is ObjectRef:
@@ -318,7 +312,7 @@ class Borrowing(Part):
         self._publish()
 
     def lend(self, connection: Connection, object_id: bytes, entry: Entry) -> None:
-        """Count the peer as a borrower of this object, before a message passes it on (`borrowed`)."""
+        """Count the peer as a borrower, before a message passes the object on (`borrowed`)."""
         self._owner.exported[object_id] = entry
         self._on_borrow(connection, 0, [object_id])
 
@@ -386,7 +380,6 @@ class Borrowing(Part):
             self._follow(self.borrower.broke(connection.process, error))
 
     def process_ended(self, end: Ended) -> None:
-        """Return the borrows of a process that has exited, and fail entries that it owned."""
         self._owner.segments.expose(entry.payload[0] for entry in self.lent.ended(end.process) if entry.form == m.SEGMENT)
         self.pins.ended(end.process)
         self._publish()

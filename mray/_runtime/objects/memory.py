@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Store(Protocol):
-    """The memory of values that this process has produced; see `mray._objects.store.SegmentStore`."""
+    """The memory of values that this process has produced."""
 
     def write(self, value: Serialized, owner: str) -> Payload: ...
 
@@ -45,7 +45,7 @@ class Store(Protocol):
 
 
 class Segments(Protocol):
-    """The memory of values that this process owns; see `mray._runtime.objects.owner.OwnSegments`."""
+    """The memory of values that this process owns."""
 
     def claim(self, payload: Payload) -> None: ...
 
@@ -61,19 +61,17 @@ class Segments(Protocol):
 class Memory(Protocol):
     """The memory of one process."""
 
-    #: The class of this session's entries. `mray._objects.store.read` asks an entry for its `mapping`.
+    #: `mray._objects.store.read` asks an entry of this session for its `mapping`.
     entry: type[Entry]
 
     def store(self, process: str, session_dir: str, info: dict[str, Any], table: SessionTable | None) -> Store:
         """The store of a process that has joined the session that `info` describes."""
 
     def segments(self, own: Segments) -> Segments:
-        """The memory that a process owns: `own`, which frees it by messages to its producers, or a replacement."""
+        """`own` frees the memory by messages to its producers; returns it or a replacement."""
 
 
 class SharedMemory:
-    """Segments in shared memory."""
-
     def __init__(self) -> None:
         self.entry: type[Entry] = type("Entry", (Entry,), {})
 

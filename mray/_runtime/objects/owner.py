@@ -1,11 +1,9 @@
-"""The objects that this process owns: their entries, and where their values are stored.
+"""The objects that this process owns: their entries, and where their values are stored, in the thread that stores them.
 
-A large value goes into shared memory while there is room, else to disk, in the thread that stores it.
-
-    room in memory? --no--> would trimming the pools of other processes make room? --no--> a file
-        |                              | yes: MAKE_ROOM
-        v                              v
-     segment <-------------------------+
+room in memory? --no--> would trimming the pools of other processes make room? --no--> a file
+    |                              | yes: MAKE_ROOM
+    v                              v
+ segment <-------------------------+
 """
 
 from __future__ import annotations
@@ -38,21 +36,19 @@ if TYPE_CHECKING:
 
 #: Larger values go into a segment instead of a message.
 INLINE_BYTES = 100 * 1024
-#: The number of names remembered per producer that it was sent to free.
+#: Names remembered per producer that it was sent to free.
 MOST_FREED = 1000
 #: Seconds that amply suffice to notice the end of a session.
 _REPORT_SECONDS = 10.0
 
 
 class Owner(Part):
-    """The objects that a process owns."""
-
     store: Store
 
     def __init__(self, client: Endpoint, memory: Memory) -> None:
         self.client = client
         self._memory = memory
-        #: Objects of this process whose refs have been pickled: other processes may request them.
+        #: Own objects whose refs have been pickled: other processes may request them.
         self.exported: weakref.WeakValueDictionary[bytes, Entry] = weakref.WeakValueDictionary()
         self.segments = memory.segments(OwnSegments(self))
         #: Processes for which this one has stored values.
@@ -107,7 +103,7 @@ class Owner(Part):
         return exporter
 
     def store_value(self, value: Serialized, owner: str) -> Payload:
-        """Store a value for `owner`; returns the payload of form SEGMENT.
+        """Returns the payload of form SEGMENT.
 
         Raises `OutOfDiskError` when neither memory nor disk has room; `ObjectStoreFullError` when memory has none and spilling is off.
         """
@@ -124,7 +120,7 @@ class Owner(Part):
         return payload
 
     def _store_elsewhere(self, value: Serialized, owner: str, full: ObjectStoreFullError) -> Payload:
-        """As `store_value`, where memory has no room: in what others give back, or on disk."""
+        """As `store_value`, in memory that others give back, or on disk."""
         store = self.store
         if store.others_could_make_room(value.size):
             self.client.ask(m.MAKE_ROOM)
@@ -176,11 +172,11 @@ class Owner(Part):
 
 
 class OwnSegments:
-    """The segments of values that this process owns; any process may have created them."""
+    """Any process may have created the segments."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
-        #: Names of segments of other producers that this process knows.
+        #: Names of other producers' segments that this process knows.
         self._claimed: set[str] = set()
         #: Segments that a dead process held, and may have passed on to others (`mray._ipc.slots`).
         self._exposed: set[str] = set()
@@ -201,7 +197,7 @@ class OwnSegments:
         self._exposed.update(names)
 
     def free(self, name: str, producer: str) -> None:
-        """Free the segment of a value that is no longer needed. Called by the reactor."""
+        """Called by the reactor."""
         client = self._owner.client
         again = name not in self._exposed
         self._exposed.discard(name)

@@ -1,7 +1,7 @@
 """`Tensors`: what calls need of tensors that stay with the process that created them.
 
-The contract between the kernel and `mray._gpu.tensor_transport`, which a process loads for the first such value that it holds, owns or
-receives. Methods take the client's lock unless stated otherwise.
+A process loads `mray._gpu.tensor_transport` for the first such value that it holds, owns or receives. Methods take the client's lock
+unless stated otherwise.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ class Tensors(Protocol):
 
     # ------------------------------------------------------------------------------------ of the receiver
     def look_ahead(self, arguments: Sequence[ArgumentValue]) -> None:
-        """Start fetching the tensors of these arguments: a call with them is going to run."""
+        """Start fetching the tensors of these arguments."""
 
     def look_back(self, arguments: Sequence[ArgumentValue] | None) -> None:
-        """Drop the fetches for these arguments: the call with them is not going to run."""
+        """Drop the fetches: the call is not going to run."""
 
     def begin_arguments(self, arguments: Sequence[ArgumentValue]) -> list[ArgumentValue]:
         """The arguments of a call, with a fetch as payload where the tensors are elsewhere; each object is fetched once."""
 
     def tensors_of(self, fetch: Any, timeout: float | None = None) -> list[Any]:
-        """Wait for the tensors, at most `timeout` seconds: GetTimeoutError. Raises the holder's error, or the error of its death."""
+        """Wait for the tensors. Raises GetTimeoutError after `timeout` seconds, the holder's error, or the error of its death."""
 
     def argument(self, fetch: Any, owner: str) -> Any:
         """The value of an argument."""

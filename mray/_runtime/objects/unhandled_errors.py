@@ -3,8 +3,8 @@
   reply FAILED ─▶ entry.guard = _Unhandled ──┬─ get, wait, await, an argument, a borrower asks: handled, nothing is logged
                                              └─ the last ref is released: it is logged (`mray._runtime.client.announcements`)
 
-Only errors of user code, of objects that this process owns: a program knows of its own cancels and kills, and deaths have their own log
-lines.
+Only errors of user code, of objects that this process owns: a program knows of its own cancels and kills, and deaths are logged
+elsewhere.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Unhandled:
 
 
 class UnhandledErrors:
-    """The errors of a process that the program has not read yet."""
+    """Errors that the program has not read."""
 
     def __init__(self, defer: Callable[[Callable[[], None]], None], announce: Callable[[Callable[[], None]], None]) -> None:
         self._defer = defer
@@ -58,13 +58,13 @@ class UnhandledErrors:
 
 
 def mark_handled(entry: Entry) -> None:
-    """Mark the error in this entry as handled: the program has read it. Any thread."""
+    """The program has read the error in this entry. Any thread."""
     guard = entry.guard
     if type(guard) is _Unhandled:
         guard.handled = True
 
 
 def _text_of(payload: bytes) -> str:
-    """The text of an error of user code; "" for any other. The user's own error is not unpickled."""
+    """The text of an error of user code, without unpickling it; "" for any other."""
     text = text_of(payload)
     return text.removeprefix(TASK_ERROR) if text.startswith(TASK_ERROR) and not is_cancelled(text) else ""
