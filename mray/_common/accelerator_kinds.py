@@ -1,7 +1,7 @@
 """Kinds of accelerators besides GPUs: a task or actor requests them by the resource's name, and sees its own by a variable.
 
-Names and rules are Ray's. `init` declares the devices of a machine: ``resources={"TPU": 4}`` are the chips 0 to 3, or those that the
-variable lists where the program was started.
+Names and rules are Ray's. ``resources={"TPU": 4}`` of `init` are the chips 0 to 3, or those that the variable lists where the program
+was started.
 """
 
 from __future__ import annotations

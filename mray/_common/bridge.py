@@ -33,7 +33,6 @@ class Waitable(Protocol):
 
 
 def running_loop() -> Any:
-    """This thread's running event loop; RuntimeError if there is none."""
     from asyncio import get_running_loop  # noqa: PLC0415
 
     return get_running_loop()
@@ -47,7 +46,6 @@ def own_loop() -> Any:
 
 
 def runs_here(loop: Any) -> bool:
-    """Whether this thread runs the loop now."""
     from asyncio import _get_running_loop  # noqa: PLC0415  (asyncio's; the public one raises an error for None)
 
     return _get_running_loop() is loop
@@ -63,7 +61,7 @@ def call_in(loop: Any, callback: Callable[..., object], *args: Any) -> bool:
 
 
 def call_in_loop(loop: Any, callback: Callable[[], object]) -> None:
-    """Call a function in the thread of a loop that runs in another thread, else here. May be dropped if that loop ends."""
+    """Call a function in the thread of a loop that runs elsewhere, else here. May be dropped if that loop ends."""
     if loop is not None and loop.is_running() and not runs_here(loop):
         call_in(loop, callback)
     else:
@@ -158,9 +156,7 @@ def follow(loop: Any) -> Any:
 
 
 def call_later(loop: Any, seconds: float, callback: Callable[[], object]) -> Any:
-    """`loop.call_later` by the machine's time, even if a test has replaced the clock of the user's loop; returns an object with
-    `cancel`.
-    """
+    """`loop.call_later` by the machine's time, even if a test has replaced the loop's clock; returns an object with `cancel`."""
     if not is_pretended() or "time" in getattr(loop, "__dict__", ()):
         return loop.call_later(seconds, callback)
     timer = threading.Timer(seconds, call_in, (loop, callback))

@@ -1,7 +1,7 @@
 """The clocks of mray, in seconds. Any thread of any process.
 
-freezegun and mocks replace the functions of `time` in that module and wherever they were imported; time limits would never pass. So only
-this module asks `time`, through a private instance of it.
+freezegun and mocks replace the functions of `time` wherever they were imported; time limits would never pass. So only this module asks
+`time`, through a private instance of it.
 
 `now` is for deadlines alone: the machine's `monotonic`, except in a session of one process, which has its own time
 (`mray._backends.local`).

@@ -1,8 +1,8 @@
 """Where Python drops an exception, and with it a Ctrl-C: in finalizers, and in callbacks of weak references.
 
-An interrupt that arrives there is printed as ignored, the program continues to wait, and a finalizer of mray would be cut short. Each
-import releases its lock through such a callback. So where a session lives, its SIGINT handler checks whether the interrupt would be
-lost, and long imports of mray before that defer it.
+Such an interrupt is printed as ignored, the program continues to wait, and a finalizer of mray would be cut short. Each import releases
+its lock through such a callback. So where a session lives, its SIGINT handler checks whether the interrupt would be lost, and long
+imports of mray before that defer it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Ids: their parts, and how a process creates new ones.
-
-Any thread. The sizes are Ray's, so that programs may take ids apart::
+"""Ids: their parts, and how a process creates new ones. Any thread. The sizes are Ray's, so that programs may take ids apart::
 
     JobID       4   the driver's number
     ActorID    16   12 unique bytes, job id
@@ -11,8 +9,7 @@ Any thread. The sizes are Ray's, so that programs may take ids apart::
 Process ids have 16 hex digits. The last four are the session's, and so are the last two unique bytes of an actor's id: a ref or handle
 of another session is recognized.
 
-The unique part of a task id is a counter that starts at a random 63-bit number in each process. Inside mray ids are ``bytes``; the
-classes are for users.
+The unique part of a task id is a counter that starts at a random 63-bit number in each process. Inside mray ids are ``bytes``.
 """
 
 from __future__ import annotations
@@ -94,7 +91,6 @@ def is_from(task_id: bytes, first: int) -> bool:
 
 
 def new_object_id() -> bytes:
-    """A new id for a `put` value."""
     return _OBJECT.pack(_next(), _no_actor, PUT)
 
 
@@ -118,7 +114,7 @@ def is_of_session_of(process: str, other: str) -> bool:
 
 
 def new_actor_id(process: str = "0" * _MARK) -> bytes:
-    """An id for an actor that this process creates; by default of no session."""
+    """By default of no session."""
     return os.urandom(ACTOR_SIZE - JOB_SIZE - _MARK // 2) + bytes.fromhex(process[-_MARK:]) + _job
 
 

@@ -1,8 +1,8 @@
 """The modules of the standard library as mray needs them, even where a program replaces them.
 
-pytest-socket replaces `socket.socket`, pyfakefs `os`, `io` and `shutil`, others `open` or `os.stat`. That is meant for the program, not
-for the sockets and the shared memory by which it reaches its session. So mray takes these modules from here, ``from mray._common.kept
-import os``: copies made when mray was imported, whose functions use each other.
+pytest-socket replaces `socket.socket`, pyfakefs `os`, `io` and `shutil`, others `open` or `os.stat`: for the program, not for the
+sockets and the shared memory by which it reaches its session. So mray takes copies made when it was imported, ``from mray._common.kept
+import os``, whose functions use each other.
 
 Not copied: `os._exit`, which coverage.py replaces to save its data.
 """

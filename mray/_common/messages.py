@@ -7,8 +7,8 @@ the thread that wants a user's value unpickles it from ``bytes``.
 `mray._runtime.node.node`, `mray._runtime.processes.supervisor` (messages of the zygote), `mray._runtime.processes.zygote`,
 `mray._observe.observer`, `mray._runtime.node.introducer` and `mray._runtime.processes.template`.
 
-A field ``process`` is a process id of mray (16 hex digits), ``pid`` the kernel's. ``number`` and ``request`` identify a request to its
-sender and are repeated in the answer; 0 asks for no answer.
+``process`` is a process id of mray (16 hex digits), ``pid`` the kernel's. ``number`` and ``request`` identify a request to its sender
+and are repeated in the answer; 0 asks for no answer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Options of tasks, actors, methods and sessions: names, types, ranges, defaults.
 
-Pure. Options are checked where they are written (the decorator, ``.options``); the call passes a complete, checked dict on. The texts
-are Ray's, since programs match on them.
+Options are checked where they are written (the decorator, ``.options``); the call passes a complete, checked dict on. The texts are
+Ray's, since programs match on them.
 """
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ def _check(declared: Mapping[str, Option], given: Mapping[str, Any], what: str) 
 
 
 def check_task_options(given: Mapping[str, Any], *, is_generator: bool, in_options: bool = False) -> None:
-    """Raise TypeError or ValueError for invalid options; `in_options`: they are from ``.options()``."""
+    """Raise TypeError or ValueError; `in_options`: they are from ``.options()``."""
     if in_options and "max_calls" in given:
         raise ValueError("Setting 'max_calls' is not supported in '.options()'.")
     _check(TASK_OPTIONS, given, "remote functions")
@@ -328,7 +328,7 @@ def check_generator_returns(num_returns: Any, is_generator: bool) -> None:
 
 
 def check_actor_options(given: Mapping[str, Any], *, warn: bool = False) -> None:
-    """Raise TypeError or ValueError for invalid options; with `warn`, warn of options without effect."""
+    """Raise TypeError or ValueError; with `warn`, warn of options without effect."""
     _check(ACTOR_OPTIONS, given, "actors")
     if warn and given.get("object_store_memory") is not None:
         warnings.warn(

@@ -1,7 +1,7 @@
 """Hides mray's own frames in stacks that users read to find a line of their program.
 
-Frames are hidden where a stack is shown (by a script, the interpreter, IPython, `mray stack`, pytest), never where it is created:
-successful calls pay nothing, and a program that examines an error finds all of it.
+Frames are hidden where a stack is shown, never where it is created: successful calls pay nothing, and a program that examines an error
+finds all of it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where a signal has interrupted the main thread: in user code, in mray's own, or in a sleep.
 
-Pure: frames in, a `Place` out. A user's handler may raise, and call anything. In the middle of mray's own code that would tear apart
-what belongs together (a message that is sent and counted, a lock), so `mray._ipc.interrupts` runs it where user code continues.
+A user's handler may raise, and call anything. In the middle of mray's own code that would tear apart what belongs together (a message
+that is sent and counted, a lock), so `mray._ipc.interrupts` runs it where user code continues.
 
 Functions of mray that call user code, and do nothing else that must not be cut, count as user code (`runs_users`), since the called
 function may be one of C, which has no frame.
@@ -20,8 +20,8 @@ from mray._common.dropped_errors import dropping_frame
 from mray._common.record import Record
 from mray._common.whose_code import OWN, USERS, kind_of, known
 
-#: When a delayed handler runs: when mray's outermost function `RETURNS`, in which the error is raised; or when user code has reached a
-#: location `AFTER` that, where Python would check for signals.
+#: A delayed handler runs when mray's outermost function `RETURNS`, in which the error is raised; or when user code has reached a location
+#: `AFTER` that, where Python would check for signals.
 RETURNS, AFTER = "returns", "after"
 
 SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR

@@ -1,8 +1,7 @@
 """The pickler of everything that the process pickles: values, functions, classes, and user pickles by `mray.cloudpickle`. Any thread.
 
 It is the C pickler with cloudpickle's rules: a function or class that its module has under its name is pickled by that name, every other
-(of ``__main__``, local, of a module given to `register_pickle_by_value`) by value. It decides on each object when it reaches it, and
-asks for its state once.
+(of ``__main__``, local, of a module given to `register_pickle_by_value`) by value. Each object is asked for its state once.
 
 In addition there are the users' own `reducers`, and `set_state` for instances whose ``__getattr__`` depends on state that is not
 restored yet when pickle looks for a ``__setstate__``.
@@ -97,7 +96,6 @@ def _make_pickler() -> type[Pickler]:
             if kind in ordinary or kind in self._seen:
                 return NotImplemented
             if kind is FunctionType or issubclass(kind, type):
-                # By name, as far as that is quick.
                 name = value.__module__
                 if name.__class__ is str and not by_value and name not in _SCRIPTS:
                     there = getattr(modules.get(name), "__dict__", None)

@@ -1,4 +1,4 @@
-"""Every environment variable that changes what mray does, declared once. No other module reads ``os.environ`` for a setting.
+"""Every environment variable that changes what mray does. No other module reads ``os.environ`` for a setting.
 
 Variables are read when needed, never cached, so that a program may set one at any time before the session it concerns. mray's name wins
 over Ray's.
