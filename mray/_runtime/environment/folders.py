@@ -109,7 +109,10 @@ def stamp_of(path: str, excludes: Sequence[str] = ()) -> tuple[str, list[tuple[s
 
 
 def _state_of(info: os.stat_result) -> tuple[int, ...]:
-    """The modification time is not enough: reproducible builds set it in their archives. The inode's change time cannot be set."""
+    """Numbers that change when a file is written again, even with the same size.
+
+    The modification time is not enough: reproducible builds set it in their archives. The inode's change time cannot be set.
+    """
     return info.st_mtime_ns, info.st_ctime_ns, info.st_ino, info.st_size
 
 

@@ -45,7 +45,7 @@ def _is_path(requirement: str) -> bool:
 
 
 def interpreter_of(environment: Mapping[str, Any], path: str) -> LaunchedInterpreter | None:
-    """None for the session's own interpreter. Programs are looked for in `path`.
+    """The interpreter that an environment asks for, None for the session's own. Programs are looked for in `path`.
 
     Raises RuntimeEnvSetupError when ``py_executable`` does not exist.
     """

@@ -109,7 +109,7 @@ class Jobs:
 def take_place(place: dict[str, Any], prefix: str) -> None:
     """Enter the driver's working directory and import its `preload`, in a new worker of a session that is not its driver's own.
 
-    `prefix` is of the session's interpreter.
+    `prefix`: of the session's interpreter.
     """
     if sys.prefix == prefix:
         own = [path for path in sys.path if path not in place["path"]]

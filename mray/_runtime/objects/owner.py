@@ -1,9 +1,11 @@
-"""The objects that this process owns: their entries, and where their values are stored, in the thread that stores them.
+"""The objects that this process owns: their entries, and where their values are stored.
 
-room in memory? --no--> would trimming the pools of other processes make room? --no--> a file
-    |                              | yes: MAKE_ROOM
-    v                              v
- segment <-------------------------+
+A large value goes into shared memory while there is room, else to disk, in the thread that stores it.
+
+    room in memory? --no--> would trimming the pools of other processes make room? --no--> a file
+        |                              | yes: MAKE_ROOM
+        v                              v
+     segment <-------------------------+
 """
 
 from __future__ import annotations
@@ -103,7 +105,7 @@ class Owner(Part):
         return exporter
 
     def store_value(self, value: Serialized, owner: str) -> Payload:
-        """Returns the payload of form SEGMENT.
+        """Store a value for `owner`; returns the payload of form SEGMENT.
 
         Raises `OutOfDiskError` when neither memory nor disk has room; `ObjectStoreFullError` when memory has none and spilling is off.
         """
@@ -172,7 +174,7 @@ class Owner(Part):
 
 
 class OwnSegments:
-    """Any process may have created the segments."""
+    """The segments of values that this process owns; any process may have created them."""
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner

@@ -166,7 +166,7 @@ class OutputPrinter:
             _print(stream, "".join(f"{head}{line}\n" for line in lines))
 
     def _end_line(self, stream: int) -> None:
-        """Another worker prints, or no more output arrives."""
+        """End an unfinished line: another worker prints, or no more output arrives."""
         _pid, _name, has_line = self._begun.pop(stream, (0, "", True))
         if not has_line:
             _print(stream, "\n")

@@ -488,7 +488,7 @@ def _note() -> str:
 
 
 def choose_job(options: SessionOptions, place: dict[str, Any] | None = None) -> dict[str, Any]:
-    """See `mray._runtime.node.jobs`."""
+    """This driver's job specification (see `mray._runtime.node.jobs`)."""
     runtime_env = reduce_environment(options.runtime_env)
     return {
         "namespace": options.namespace or settings.NAMESPACE.get() or os.urandom(16).hex(),

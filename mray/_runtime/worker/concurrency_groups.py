@@ -193,7 +193,7 @@ class ConcurrencyGroups:
 
     # ------------------------------------------------------------------------------------ ending
     def leave(self, kind: str, text: str) -> None:
-        """No more calls begin, except calls queued when the last handle was dropped. Any thread."""
+        """End the actor: no more calls begin, except calls queued when the last handle was dropped. Any thread."""
         self._ending = True
         self.executor.end = None
         if kind != m.CAUSE_SCOPE:

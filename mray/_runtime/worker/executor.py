@@ -238,7 +238,7 @@ class Executor:
         connection.post(failed_reply(task_id, running.call.num_returns, payload))
 
     def exit_by(self, error: SystemExit, name: str) -> tuple[str, str]:
-        """Returns (cause kind, text)."""
+        """Set the exit status of an actor whose code has raised SystemExit. Returns (cause kind, text)."""
         self.end = cause = cause_of(error, name)
         self.status = exit_status(error)
         error.__traceback__ = None  # it refers to frames that hold the actor
