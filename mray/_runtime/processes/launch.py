@@ -242,7 +242,7 @@ def start_zygote(session_dir: str, variables: Mapping[str, str], node: int, life
 
 
 def start_anew(session_dir: str, variables: Mapping[str, str], ends: tuple[int, int, int], options: dict[str, Any]) -> None:
-    """Replace this zygote by a fresh one. `descriptors` as `ZYGOTES`. Does not return."""
+    """Replace this zygote by a fresh one. `ends`: its descriptors, as `ZYGOTES`. Does not return."""
     sources = [*ends, _as_file(options)]
     # Through high numbers first, since a source may be another one's target.
     high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in sources]
