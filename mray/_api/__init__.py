@@ -1,4 +1,4 @@
-r"""The user's objects: functions, classes, handles, refs, DAG nodes and verbs; and the contract of the engine behind them.
+r"""The user's objects (functions, classes, handles, refs, DAG nodes, verbs), and the contract of the engine behind them.
 
 In every process. Nothing here knows a socket, a segment or a scheduler::
 
@@ -8,11 +8,9 @@ In every process. Nothing here knows a socket, a segment or a scheduler::
                               |
                   current_backend(): Backend                             loaded by name: `mray._backends.native`, ...
 
-The signature of a call is checked here, so that a wrong call fails where it is written; options are checked when they are written. A
-plain call is cheap before the backend has it: arity is compared first, and `inspect` is asked only in case of doubt.
+Calls and options are checked here, so that a wrong call fails where it is written.
 
 ====================  ====================================================================================================
-verb                  a function of the API: get, put, wait, kill ...
 blueprint             an actor class as handles know it: methods, signatures, options; it travels by value
 backend               the object behind the verbs in this process; `Backend` is its contract
 hint                  how the tensors of a DAG node's result travel, and where they arrive
@@ -20,6 +18,5 @@ outline               a summary of a DAG node for the code that draws it
 counterpart           Ray's own module, where Ray is the engine
 ====================  ====================================================================================================
 
-Rejected: one handle object per method on the actor handle (a cycle would keep the actor alive), and `__getattr__` for methods (slower
-than a class made for the purpose).
+Rejected: one handle object per method on the actor handle (a cycle would keep the actor alive), and `__getattr__` for methods (slower).
 """

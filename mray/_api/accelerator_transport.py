@@ -1,7 +1,6 @@
 """The communicator that carries tensors through device memory: the user's registration for ``transport="accelerator"``.
 
-In the process that compiles graphs; one registration for each process. Plain data, which the compiler reads through
-`registered_accelerator`.
+One for each process that compiles graphs.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _registered: Accelerator | None = None
 
 
 def register_accelerator(torch_module_name: str, communicator_cls: Any) -> Accelerator:
-    """Use it for graphs that this process compiles; the last registration counts. Raises TypeError when it is no class of communicators."""
+    """Use it for graphs that this process compiles; the last registration counts. Raises TypeError if it is no class of communicators."""
     global _registered
     if not (isinstance(communicator_cls, type) and issubclass(communicator_cls, Communicator)):
         raise TypeError(f"communicator_cls must be a class derived from Communicator, not {communicator_cls!r}.")

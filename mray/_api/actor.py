@@ -1,7 +1,7 @@
 """Actors as a user holds them: the class made remote, handles, and methods of handles.
 
-In every process. `handle.m` creates an `ActorMethod` each time: one stored on the handle would point back to it, and the actor lives as
-long as its handle does. For speed each class of actors has its own subclass of `ActorHandle`, with a property per method.
+`handle.m` creates an `ActorMethod` each time: one stored on the handle would point back to it, and the actor lives as long as its
+handle does. For speed each class of actors has its own subclass of `ActorHandle`, with a property per method.
 """
 
 from __future__ import annotations
@@ -66,8 +66,7 @@ class ActorClassInheritanceException(TypeError):
 class ActorClass(Generic[T]):
     """The result of `remote` for a class. ``A.remote(...)`` starts an actor and returns its handle.
 
-    Attributes of the user's class can be read through it. For backends: `_blueprint` (an `ActorBlueprint`), `_default_options`
-    (complete; always the same dict).
+    For backends: `_blueprint` (an `ActorBlueprint`), `_default_options` (complete; always the same dict).
     """
 
     __slots__ = ("__dict__", "__weakref__", "_blueprint", "_default_options", "_given_options")
@@ -120,7 +119,7 @@ class ActorClass(Generic[T]):
         return _create(self, self._blueprint, args or (), kwargs or {}, complete)
 
     def options(self, **options: Unpack[ActorOptions]) -> ActorClass[T]:
-        """The class with other options: ``A.options(num_cpus=2).remote(...)``. Accepts the options of `mray.remote` for classes."""
+        """The class with other options: ``A.options(num_cpus=2).remote(...)``."""
         return cast("ActorClass[T]", ActorClassWithOptions(self, self._blueprint, self._given_options, options))
 
     options.__signature__ = option_signature(  # type: ignore[attr-defined]
@@ -133,7 +132,6 @@ class ActorClass(Generic[T]):
 
     @property
     def __ray_actor_class__(self) -> type:
-        """The user's class."""
         if self._blueprint.cls is None:
             raise AttributeError(f"the class of {self!r} is not in this process")
         return self._blueprint.cls
@@ -144,7 +142,7 @@ class ActorClass(Generic[T]):
         return ActorClassMetadata(self._blueprint, self._given_options)
 
     def __getattr__(self, name: str) -> Any:
-        # Protocols (copy, pickle, inspect) that ask for dunder names must see this object, not the class.
+        # Protocols (copy, pickle, inspect) must see this object, not the class.
         if not (name.startswith("__") and name.endswith("__")) and (user_class := self._blueprint.cls) is not None:
             try:
                 return getattr(user_class, name)
@@ -166,7 +164,6 @@ class ActorClass(Generic[T]):
 
 
 def _own_doc(user_class: type) -> str | None:
-    """The docstring of the user's own constructor."""
     constructor = user_class.__init__  # type: ignore[misc]
     return None if constructor is object.__init__ else constructor.__doc__
 
@@ -205,7 +202,6 @@ def _with_options(actor_class: ActorClass[T], options: dict[str, Any]) -> ActorC
 
 
 def _complete(blueprint: ActorBlueprint, of_class: Mapping[str, Any], in_options: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The complete options of an actor: those of `options` over those of the decorator."""
     if in_options is not None:
         if "concurrency_groups" in in_options:
             raise ValueError("Setting 'concurrency_groups' is not supported in '.options()'.")
@@ -234,7 +230,6 @@ def _create(
 
 
 # ---------------------------------------------------------------------------------------------- handles
-#: The states of an actor, by Ray's number.
 _STATES = ("waiting for arguments", *ACTOR_STATES)
 
 
@@ -263,8 +258,6 @@ class _ActorHandle(ActorHandle[T]):
 
 
 class _FirstProperty(property):
-    """A property that is replaced by its method's on first use."""
-
     def __init__(self, get: Callable[[Any], Any], tell: Callable[[], str]) -> None:
         super().__init__(get)
         vars(self).pop("__doc__", None)
@@ -274,10 +267,7 @@ class _FirstProperty(property):
 
 
 def _method_of_handle(name: str, spec: ActorMethodSpec, blueprint: ActorBlueprint) -> property:
-    """The attribute of handles that is the method: `ActorMethod`, of a class of its own that knows the user's function.
-
-    Created on first use: an actor may have many methods.
-    """
+    """The attribute of handles that is the method: an `ActorMethod` subclass, created on first use."""
 
     def first(handle: ActorHandle) -> ActorMethod:
         made = _described_method(name, spec, blueprint.cls)
@@ -316,7 +306,7 @@ def _described_method(name: str, spec: ActorMethodSpec, user_class: type | None)
 def _handle_class(blueprint: ActorBlueprint) -> type[ActorHandle]:
     made: type[ActorHandle] | None = blueprint.handle_class
     if made is None:
-        # Methods that Python itself calls on a handle (`__repr__`, `__eq__`, ...) stay the handle's own; `__getattr__` finds the rest.
+        # Methods that Python itself calls on a handle (`__repr__`, ...) stay the handle's own; `__getattr__` finds the rest.
         body: dict[str, Any] = {
             name: _method_of_handle(name, spec, blueprint)
             for name, spec in blueprint.methods.items()
@@ -330,8 +320,8 @@ def _handle_class(blueprint: ActorBlueprint) -> type[ActorHandle]:
 def make_handle(
     blueprint: ActorBlueprint, actor_id: bytes, token: Any, options: Mapping[str, Any] | None = None, carried: Any = None
 ) -> ActorHandle:
-    """A handle of an actor, for backends. `token` is None for a weak one; `options` are the actor's complete options or those of another
-    handle; `carried` is the engine's own data that travels with it.
+    """A handle of an actor, for backends. `token`: None for a weak one; `options`: the actor's complete ones or another handle's;
+    `carried`: the engine's data that travels with it.
     """
     return _handle_class(blueprint)(actor_id, token, options or {}, backend_if_started(), carried)
 
@@ -358,7 +348,7 @@ def _restore_handle(actor_id: bytes, uuid: bytes, wire: bytes, options: dict[str
 
 
 class _AnotherSession:
-    """Stands for a backend that this process does not have: no handle created with it is of its session."""
+    """Stands for a backend that this process does not have."""
 
 
 # ---------------------------------------------------------------------------------------------- methods
@@ -388,7 +378,7 @@ class ActorMethod:
         return _submit(self._handle, self._spec, args or (), kwargs or {}, num_returns, merged)
 
     def options(self, **options: Any) -> ActorMethodWithOptions:
-        """The method with other options: ``handle.m.options(num_returns=2).remote(...)``. Accepts the options of `mray.method`."""
+        """The method with other options: ``handle.m.options(num_returns=2).remote(...)``."""
         return ActorMethodWithOptions(self._spec, self._handle, options)
 
     options.__signature__ = option_signature(METHOD_OPTIONS, bound=True)  # type: ignore[attr-defined]
@@ -457,7 +447,6 @@ def _submit(
 
 
 def _merged_method_options(spec: ActorMethodSpec, options: dict[str, Any]) -> tuple[Any, dict[str, Any] | None]:
-    """num_returns, and the set options, over those of `mray.method`."""
     check_method_options(options, named=True)
     check_grouping(options)
     check_generator_returns(options.get("num_returns"), spec.is_generator)
@@ -504,13 +493,12 @@ def method(*args: Any, **options: Any) -> Any:
     """Decorate a method of an actor class with options: ``@mray.method(num_returns=2)``.
 
     Options: num_returns, concurrency_group, max_task_retries, retry_exceptions, enable_task_events, tensor_transport,
-    _generator_backpressure_num_objects. ``handle.method.options`` takes the same.
+    _generator_backpressure_num_objects.
 
-    ``tensor_transport`` leaves the tensors that the method returns with its actor until they are needed: nothing is copied at first, and
-    they go straight to the actor that is given the ref; to the same one by reference. ``"gloo"`` and ``"shm"`` are for CPU tensors,
-    ``"cuda_ipc"`` and ``"nccl"`` for GPU tensors, which stay there; ``"object_store"`` is the default. Until all refs are dropped,
-    receivers get the tensor as it is when they ask: see `mray.experimental.wait_tensor_freed`. With `options`, the class needs
-    ``enable_tensor_transport=True``.
+    ``tensor_transport`` leaves the returned tensors with their actor until they are needed; they go straight to the actor that is given
+    the ref, to the same one by reference. ``"gloo"`` and ``"shm"`` are for CPU tensors, ``"cuda_ipc"`` and ``"nccl"`` for GPU tensors,
+    which stay there; ``"object_store"`` is the default. Until all refs are dropped, receivers get the tensor as it is when they ask: see
+    `mray.experimental.wait_tensor_freed`. With `options`, the class needs ``enable_tensor_transport=True``.
     """
     if len(args) == 1 and not options and callable(args[0]):
         return args[0]

@@ -1,7 +1,6 @@
-"""`ActorHandle`: identifies an actor, with what engines and callers need to know of it.
+"""`ActorHandle`: identifies an actor.
 
-In every process. A handle holds a token of the backend; a weak handle (`get_actor`, ``current_actor``) holds none and keeps nothing
-alive. `mray._api.actor` adds the methods.
+A handle holds a token of the backend; a weak handle (`get_actor`, ``current_actor``) holds none and keeps nothing alive.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from mray._api.dag_outline import ActorOutline
 from mray._api.type_variables import T_co
 from mray._common.ids import ActorID
 
-#: Options of an actor that its callers need to know; builtin values only.
+#: Builtin values only.
 _CALLERS_OPTIONS = (
     "_actor_generator_backpressure_num_objects",
     "max_task_retries",
@@ -33,22 +32,21 @@ _CALLERS_OPTIONS = (
 class ActorHandle(Generic[T_co]):  # covariant: handles of a list may be of different classes
     """A reference to an actor: ``handle.method.remote(...)``. Equal to every other handle of the same actor; hashable; picklable.
 
-    For backends: `_id` (bytes), `_token` (theirs; None for a weak handle), `_blueprint`, `_carried`. Attributes that mray itself reads
-    have special names, since all other names are methods of the actor.
+    For backends: `_id` (bytes), `_token` (theirs; None for a weak handle), `_blueprint`, `_carried`. Attributes that mray reads have
+    special names, since all others are methods of the actor.
     """
 
     __slots__ = ("__dict__", "__weakref__", "_backend", "_carried", "_id", "_options", "_token")
 
-    #: An attribute of the subclass that each class of actors has.
+    #: Of the subclass that each class of actors has.
     _blueprint: ActorBlueprint
 
     def __init__(self, actor_id: bytes, token: Any, options: Mapping[str, Any], backend: object | None, carried: Any) -> None:
         self._id = actor_id
         self._token = token
         self._options = {name: options[name] for name in _CALLERS_OPTIONS if name in options}
-        #: The backend that it was created with, if there was one.
         self._backend = None if backend is None else weakref.ref(backend)
-        #: The engine's data that travels with the handle, also to the restored handle.
+        #: Travels with the handle, also to the restored handle.
         self._carried = carried
 
     __class_getitem__: Any = classmethod(types.GenericAlias)
@@ -91,11 +89,11 @@ class ActorHandle(Generic[T_co]):  # covariant: handles of a list may be of diff
 
     @property
     def __actor_options__(self) -> dict[str, Any]:
-        """The given options of the actor that its callers need to know."""
+        """The given options that callers need to know."""
         return self._options
 
     def __actor_info__(self) -> tuple[Any, ...]:
-        """The parts that travel: id, blueprint's uuid and wire form, options, whether it is weak, and the engine's data."""
+        """Id, blueprint's uuid and wire form, options, whether it is weak, and the engine's data."""
         info = (self._id, self._blueprint.uuid, self._blueprint.wire(), self._options, self._token is None)
         return info if self._carried is None else (*info, self._carried)
 

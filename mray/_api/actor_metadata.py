@@ -1,8 +1,4 @@
-"""`ActorClassMetadata`: the content of ``A.__ray_metadata__`` of a class of actors.
-
-In every process. Frameworks read it to unwrap a decorated class and to see the options of its decorator. It is created on demand, and
-changing it has no effect.
-"""
+"""`ActorClassMetadata`: the content of ``A.__ray_metadata__``, which frameworks read. Created on demand; changing it has no effect."""
 
 from __future__ import annotations
 
@@ -14,7 +10,6 @@ from mray._api.blueprint import METHOD_ATTRIBUTE
 if TYPE_CHECKING:
     from mray._api.blueprint import ActorBlueprint
 
-#: Options that it has; None for those that were not given.
 _OPTIONS = (
     "num_cpus",
     "num_gpus",

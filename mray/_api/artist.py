@@ -1,4 +1,4 @@
-"""The contract of the module that draws graphs, which is beside the kernel and loaded for the first picture."""
+"""The contract of the module that draws graphs, loaded for the first picture."""
 
 from __future__ import annotations
 

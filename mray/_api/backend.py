@@ -1,7 +1,6 @@
-"""The contract of an engine behind the user's verbs.
+"""The contract of an engine behind the user's verbs: ``mray._backends.native``, ``local`` (one process) or ``ray`` (real Ray).
 
-Everything in `mray._api` talks to the `Backend` of the process: ``mray._backends.native``, ``local`` (one process) or ``ray`` (real
-Ray). A backend never sees a user's decorator; it gets functions, classes, values and checked options.
+A backend never sees a user's decorator; it gets functions, classes, values and checked options.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ if TYPE_CHECKING:
     from mray._common.options import SessionOptions
     from mray._common.tensor_transports import TensorTransport
 
-#: The result of a call: one ref, a list of refs (num_returns > 1), None (num_returns == 0), or an `ObjectRefGenerator` ("streaming").
+#: One ref, a list of refs (num_returns > 1), None (num_returns == 0), or an `ObjectRefGenerator` ("streaming").
 Returned = Any
-#: The length of a list of refs from which on `wait` remembers what it has left of it.
+#: From this length of a list of refs on, `wait` remembers what it has left of it.
 LONG_LIST = 256
 
 
 class Backend(RefBackend):
-    """One engine. All methods may be called from any thread; those that block say how they end. See also `RefBackend`."""
+    """One engine. All methods may be called from any thread; those that block say how they end."""
 
     #: Whether `init(address="local")` in this process starts a nested session, by `start_within`.
     has_sessions_within = False
-    #: In a nested session: the backend that this process returns to when it ends.
+    #: In a nested session: the backend that this process returns to.
     outer: Backend | None = None
 
     # -- session -------------------------------------------------------------------------------
@@ -40,25 +39,25 @@ class Backend(RefBackend):
 
     @abstractmethod
     def shutdown(self) -> None:
-        """End the session and every process of it. Idempotent."""
+        """End the session and its processes. Idempotent."""
 
     def end_threads(self) -> None:
-        """The program is over, and the session is about to be: end the threads that wait for it, where the engine can. Main thread."""
+        """The program is over: end the threads that wait for the session, where the engine can. Main thread."""
         return
 
     def start_within(self, options: SessionOptions) -> Backend:
-        """Start a session nested in this process, which ends with it. Raises RuntimeError where there can be none."""
+        """Start a session nested in this process. Raises RuntimeError where there can be none."""
         raise RuntimeError("this process already has a session")
 
     def after_reset(self) -> Backend | None:
         """End all work, and return a backend that starts again in the same session; this one is useless then.
 
-        None: this engine, or this session, cannot; the caller ends the session and starts another one.
+        None: impossible; the caller ends the session and starts another one.
         """
         return None
 
     def counterpart(self, module: str) -> Any:
-        """The module that replaces ``mray.<module>``: Ray's own module of that name where Ray is the engine; else None."""
+        """Ray's own module that replaces ``mray.<module>`` where Ray is the engine; else None."""
         return None
 
     # -- objects -------------------------------------------------------------------------------
@@ -67,16 +66,16 @@ class Backend(RefBackend):
         """Store a value; the calling process owns it."""
 
     def new_memory(self, size: int) -> Any | None:
-        """An exporter of writable memory for an array of `size` bytes, which this engine sends without a copy; None if it has none."""
+        """An exporter of writable memory of `size` bytes, which this engine sends without a copy; None if it has none."""
         return None
 
     def memory_counts(self) -> tuple[int, int, int, int]:
-        """Of `new_memory`: how often there was some, and no room for it; parts of it that were sent without a copy, and with one."""
+        """Of `new_memory`: how often there was some, and no room for it; parts of it sent without a copy, and with one."""
         return 0, 0, 0, 0
 
     @abstractmethod
     def wait(self, refs: Sequence[ObjectRef], num_returns: int, timeout: float | None) -> tuple[list[ObjectRef], list[ObjectRef]]:
-        """At most `num_returns` refs that are ready, and the others, each in the order given."""
+        """At most `num_returns` ready refs, and the others, each in the order given."""
 
     @abstractmethod
     def then(self, ref: ObjectRef | ActorHandle, callback: Callable[..., None], *, soon: bool = True) -> Cancel:
@@ -89,7 +88,7 @@ class Backend(RefBackend):
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
         """Wait as `get` does, for a condition that callbacks of `then` bring about. Returns the predicate's last value.
 
-        The predicate is called often and in other threads, so it must be quick. Any other code that makes it true must call `wake`.
+        The predicate is called often and in other threads. Any other code that makes it true must call `wake`.
         """
         raise NotImplementedError(f"{type(self).__name__} waits for refs only.")
 
@@ -98,7 +97,7 @@ class Backend(RefBackend):
         raise NotImplementedError(f"{type(self).__name__} waits for refs only.")
 
     def flush(self) -> None:
-        """Send the answers to earlier calls that this process batches: the caller may end it."""
+        """Send the batched answers to earlier calls: the caller may end this process."""
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
         """Call `callback` in any thread after `seconds`, or some milliseconds more."""
@@ -118,7 +117,7 @@ class Backend(RefBackend):
         raise NotImplementedError(f"{type(self).__name__} has no tensor transports.")
 
     def set_tensor_target(self, ref: ObjectRef, place: Callable[[list[Any]], list[Any]], device: str | None) -> None:
-        """Make `get` return what `place` makes of the tensors. Raises ValueError unless the ref's tensors stay with their holder.
+        """Make `get` return what `place` makes of the tensors. Raises ValueError unless they stay with their holder.
 
         `device`: a type of devices that its transport must admit.
         """
@@ -126,10 +125,7 @@ class Backend(RefBackend):
 
     # -- code ------------------------------------------------------------------------------------
     def exports(self, owner: Any) -> dict[str, Any]:
-        """The cache of this backend for a `RemoteFunction` or `ActorBlueprint`.
-
-        A new session begins with an empty one, and takes the code as it is then.
-        """
+        """The cache of this backend for a `RemoteFunction` or `ActorBlueprint`; empty in a new session."""
         backend, kept = owner.export_cache
         if backend is not self:
             kept = {}
@@ -139,7 +135,7 @@ class Backend(RefBackend):
     # -- tasks -----------------------------------------------------------------------------------
     @abstractmethod
     def submit_task(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> Returned:
-        """Run `function` (a `RemoteFunction`) somewhere. `options` are checked and merged with its own."""
+        """Run `function` (a `RemoteFunction`). `options` are checked and merged with its own."""
 
     @abstractmethod
     def cancel(self, ref: ObjectRef, force: bool, recursive: bool) -> None:
@@ -148,7 +144,7 @@ class Backend(RefBackend):
     # -- actors ----------------------------------------------------------------------------------
     @abstractmethod
     def create_actor(self, actor_class: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]) -> ActorHandle:
-        """Start an actor of `actor_class` (an `ActorClass`); returns immediately."""
+        """Start an actor of `actor_class`; returns immediately."""
 
     @abstractmethod
     def submit_method(
@@ -167,7 +163,7 @@ class Backend(RefBackend):
         """A token that lives as long as the handle: when the last token in the last process dies, the actor ends."""
 
     def has_made(self, actor_id: bytes) -> bool:
-        """Whether an actor is of this session; False where it is known to be of another one."""
+        """False where the actor is known to be of another session."""
         return True
 
     @abstractmethod
@@ -175,7 +171,7 @@ class Backend(RefBackend):
         """Called when a handle is pickled: keeps the actor alive with the pickle."""
 
     def carried_by_own_handle(self) -> Any:
-        """The engine's data of a new handle of the actor in this process; see `ActorHandle._carried`."""
+        """The engine's data of a new handle in this process; see `ActorHandle._carried`."""
         return None
 
     @abstractmethod
@@ -183,7 +179,7 @@ class Backend(RefBackend):
         """Kill the actor's process immediately."""
 
     def actor_state(self, handle: ActorHandle) -> str | None:
-        """The state of an actor as this process knows it: "pending", "alive", "restarting", "dead"; None if unknown."""
+        """The actor's state as this process knows it: "pending", "alive", "restarting", "dead"; None if unknown."""
         raise NotImplementedError(f"{type(self).__name__} does not follow the states of actors.")
 
     @abstractmethod
@@ -198,7 +194,7 @@ class Backend(RefBackend):
         raise NotImplementedError(f"{type(self).__name__} has no placement groups.")
 
     def remove_placement_group(self, group_id: bytes) -> None:
-        """End a reservation and its tasks and actors; ignored when there is none."""
+        """End a reservation, its tasks and actors; ignored when there is none."""
         raise NotImplementedError(f"{type(self).__name__} has no placement groups.")
 
     def placement_group_ready(self, group_id: bytes, value: Any) -> ObjectRef:
@@ -218,8 +214,8 @@ class Backend(RefBackend):
     # -- what there is ---------------------------------------------------------------------------
     @abstractmethod
     def query(self, what: str, *arguments: Any) -> Any:
-        """A listing of the node: ``cluster_resources, available_resources, nodes, named_actors, actors, placement_groups``; ``spilled``:
-        bytes and number of spilled objects.
+        """One of ``cluster_resources, available_resources, nodes, named_actors, actors, placement_groups``; ``spilled``: bytes and
+        number of spilled objects.
         """
 
     def timeline(self, filename: str | None) -> list[dict[str, Any]] | None:
@@ -228,8 +224,8 @@ class Backend(RefBackend):
 
     @abstractmethod
     def context(self) -> dict[str, Any]:
-        """The context of the calling thread: ``task_id, task_name, function_name, actor_id, actor_name, worker_id, mode, resources,
-        gpu_ids, namespace, restarted, runtime_env``; None where there is none.
+        """Of the calling thread: ``task_id, task_name, function_name, actor_id, actor_name, worker_id, mode, resources, gpu_ids, namespace,
+        restarted, runtime_env``; None where there is none.
         """
 
     @abstractmethod
@@ -239,14 +235,12 @@ class Backend(RefBackend):
     # -- graphs ----------------------------------------------------------------------------------
     @abstractmethod
     def compile_graph(self, root: Any, **options: Any) -> Any:
-        """Compile the DAG that ends in `root`; see `mray._graph.caller.compiled.CompiledGraph`."""
+        """See `mray._graph.caller.compiled.CompiledGraph`."""
 
     @abstractmethod
     def restore_graph(self, handle: Any) -> Any:
-        """The compiled graph that was pickled as `handle`: itself where it was compiled, elsewhere an object that executes it there."""
+        """The compiled graph that was pickled as `handle`; elsewhere than where it was compiled, an object that executes it there."""
 
     def host(self) -> Any:
-        """The part of this process that channels use: a `mray._graph.host.GraphHost`. Raises NotImplementedError where channels are the
-        engine's own.
-        """
+        """A `mray._graph.host.GraphHost`. Raises NotImplementedError where channels are the engine's own."""
         raise NotImplementedError(f"{type(self).__name__} has channels of its own.")

@@ -1,7 +1,7 @@
-"""The order in which the calls of a graph run. Pure; for interpreted and for compiled graphs.
+"""The order in which the calls of a graph run. Pure.
 
-The calls of one actor run in the order in which they were bound. Only where the dependencies forbid that order does a ready call go
-first. Calls that synchronize (one group) are consecutive, so that no two groups can wait for each other.
+The calls of one actor run in the order in which they were bound. Only where the dependencies forbid that does a ready call go first.
+Calls that synchronize (one group) are consecutive, so that no two groups can wait for each other.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from mray._common.record import Record
 
 
 class BoundCall(Record):
-    """One call; `needs` are the indices of the calls whose results it uses. Calls of the group -1 synchronize with none."""
+    """`needs` are the indices of the calls whose results it uses. Calls of the group -1 synchronize with none."""
 
     actor: str
     bind_index: int

@@ -1,7 +1,7 @@
 """`ActorBlueprint`: what every process with a handle knows of an actor class.
 
-In every process. The process that has the class creates it from the class; it travels with handles as builtin values (`wire`), without
-the class. All handles of a class in a process share one blueprint, found by its `uuid`.
+It travels with handles as builtin values (`wire`), without the class. All handles of a class in a process share one, found by its
+`uuid`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, cast
 from mray._api.signature import CallSignature, is_async, returns_generator
 from mray._common.kept import os
 
-#: The attribute of a function in which `mray.method` stores its options.
+#: Where `mray.method` stores its options.
 METHOD_ATTRIBUTE = "__mray_method_options__"
 #: Ray's name for the attribute by which a decorator intercepts the calls of a function or method.
 INVOCATION_DECORATOR = "__ray_invocation_decorator__"
@@ -28,10 +28,9 @@ _OF_THE_CLASS = frozenset({"__new__", "__init_subclass__", "__class_getitem__", 
 
 
 class ActorMethodSpec:
-    """One method, as handles know it.
+    """One method.
 
-    `num_returns` is an int or "streaming" or "dynamic". `options` are the set ones of `mray.method`, or None: ``concurrency_group,
-    max_task_retries, retry_exceptions, _generator_backpressure_num_objects, enable_task_events, tensor_transport``. A list of
+    `num_returns` is an int or "streaming" or "dynamic". `options` are the set ones of `mray.method`, or None. A list of
     ``retry_exceptions`` stays in the process that has the class; elsewhere it is "declared".
     """
 
@@ -59,7 +58,6 @@ class ActorMethodSpec:
 
     @classmethod
     def of(cls, name: str, member: Any, user_class: type) -> ActorMethodSpec:
-        """Of a member of a class, as in the class's dict."""
         function = function_of(member, user_class)
         options = dict(getattr(member, METHOD_ATTRIBUTE, None) or getattr(function, METHOD_ATTRIBUTE, None) or {})
         num_returns = options.pop("num_returns", None)
@@ -75,7 +73,6 @@ class ActorMethodSpec:
         )
 
     def info(self) -> tuple[Any, ...]:
-        """As builtin values; see `from_info`."""
         options = self.options
         if options is not None and isinstance(options.get("retry_exceptions"), (list, tuple)):
             options = {**options, "retry_exceptions": "declared"}
@@ -87,7 +84,6 @@ class ActorMethodSpec:
         return cls(name, CallSignature(parameters), *rest)
 
 
-#: Methods of every actor, which the executor implements.
 COMMON_METHODS = {
     "__ray_ready__": ActorMethodSpec("__ray_ready__", CallSignature([])),
     "__ray_call__": ActorMethodSpec("__ray_call__", CallSignature([("fn", 0, False), ("args", 2, False), ("kwargs", 4, False)])),
@@ -100,7 +96,7 @@ class ActorBlueprint:
 
     For backends: `cls` (None in processes that have only handles), `name` (qualified), `class_name`, `module`, `uuid`, `methods` (by
     name, with `COMMON_METHODS`), `init` (the constructor's spec), `is_async` (whether some method is), `wire`, `export_cache` (one
-    backend's cache: see `mray._api.backend.Backend.exports`).
+    backend's cache).
     """
 
     def __init__(
@@ -121,23 +117,20 @@ class ActorBlueprint:
         self.init = init
         self.methods = methods
         self.export_cache: tuple[Any, dict[str, Any]] = (None, {})
-        #: The subclass of `ActorHandle` with these methods; created by `mray._api.actor`.
+        #: A subclass of `ActorHandle`, created by `mray._api.actor`.
         self.handle_class: Any = None
         self._wire: bytes | None = None
 
     @property
     def class_name(self) -> str:
-        """Without its enclosing scopes."""
         return self.name.rpartition(".")[2]
 
     def groups(self) -> list[str]:
-        """Concurrency groups that `mray.method` puts methods in."""
         groups = [(spec.options or {}).get("concurrency_group") for spec in self.methods.values()]
         return [group for group in groups if group]
 
     @classmethod
     def of(cls, user_class: type) -> ActorBlueprint:
-        """Of a class that the user wrote."""
         specs = {name: ActorMethodSpec.of(name, member, user_class) for name, member in _members(user_class).items()}
         blueprint = cls(
             user_class,
@@ -151,7 +144,7 @@ class ActorBlueprint:
         return _known.setdefault(blueprint.uuid, blueprint)
 
     def code(self) -> Any:
-        """The class, to be pickled. It is pickled by name where it has one, so methods that were added after its body go along."""
+        """The class, to be pickled: by name where it has one, so methods that were added after its body go along."""
         user_class = cast(type, self.cls)
         names = {(base.__module__, base.__qualname__) for base in user_class.__mro__}
         later = {
@@ -163,7 +156,7 @@ class ActorBlueprint:
         return _Altered(user_class, later) if later else user_class
 
     def wire(self) -> bytes:
-        """Everything except the class and decorators of calls, for `from_wire` in any process."""
+        """Everything except the class and decorators of calls."""
         if self._wire is None:
             methods = [spec.info() for name, spec in self.methods.items() if name not in COMMON_METHODS]
             self._wire = marshal.dumps((self.name, self.module, self.uuid, self.is_async, self.init.info(), methods))
@@ -194,7 +187,7 @@ class ActorBlueprint:
 
 
 class _Altered:
-    """A class that is unpickled with other methods: as a subclass, since the class itself may be in use there."""
+    """As a subclass, since the class itself may be in use there."""
 
     def __init__(self, cls: type, methods: dict[str, Any]) -> None:
         self._parts = cls, methods
@@ -208,7 +201,6 @@ def _alter(cls: type, methods: dict[str, Any]) -> type:
     return type(cls)(cls.__name__, (cls,), {**names, **methods})
 
 
-#: The blueprints of this process.
 _known: weakref.WeakValueDictionary[bytes, ActorBlueprint] = weakref.WeakValueDictionary()
 
 
@@ -233,13 +225,12 @@ def _members(user_class: type) -> dict[str, Any]:
 
 
 def _is_method(member: Any, user_class: type) -> bool:
-    """Whether a descriptor makes a method: partialmethod, singledispatchmethod, lru_cache, a decorator that is a class."""
     kind = type(member)
     if not hasattr(kind, "__get__") or hasattr(kind, "__set__") or kind.__module__ == "builtins":
         return False
     try:
         found = kind.__get__(member, None, user_class)
-    except Exception:  # of the user: a descriptor may be for instances alone
+    except Exception:
         return False
     return callable(found) and not isinstance(found, type)
 
@@ -266,7 +257,6 @@ def bound_method(instance: Any, name: str, cls: type[Any]) -> Callable[..., Any]
 
 
 def _is_compiled(member: Any) -> bool:
-    """Whether it is a method of a class that Cython compiled."""
     return type(member).__name__ == "cython_function_or_method"
 
 

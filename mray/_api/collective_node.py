@@ -1,14 +1,13 @@
 """Collectives in graphs: what `mray.experimental.collective` binds.
 
-In the process that binds. One `CollectiveOperation` stands for the collective; each participating actor has one `CollectiveOutputNode`.
-Its arguments are that actor's tensors, and it is the result if there is one tensor. A member that brings several tensors has a node for
-each result::
+One `CollectiveOperation` stands for the collective; each participating actor has one `CollectiveOutputNode`, and more for its results
+if it brings several tensors::
 
     inputs[0] = [a.f, b.f]   -->   CollectiveOutputNode(a.f, a.g)  -->  return_idx_0, return_idx_1     on actor a, rank 0
     inputs[1] = [a.g, b.g]         CollectiveOutputNode(b.f, b.g)  -->  return_idx_0, return_idx_1     on actor b, rank 1
 
-All errors of the inputs are raised when they are bound. The nodes run in compiled graphs only: as ordinary calls they would wait for
-each other in actors that run one call at a time.
+Errors of the inputs are raised when they are bound. The nodes run in compiled graphs only: as ordinary calls they would wait for each
+other in actors that run one call at a time.
 """
 
 from __future__ import annotations
@@ -45,12 +44,11 @@ class CollectiveOp:
 
     @property
     def name(self) -> str:
-        """``"allgather"``, ``"allreduce"`` or ``"reducescatter"``: the method of `Communicator` that does it."""
+        """``"allgather"``, ``"allreduce"`` or ``"reducescatter"``."""
         return type(self).__name__.removesuffix("Op").lower()
 
     @property
     def reduction(self) -> ReduceOp | None:
-        """How values are combined, or None."""
         return getattr(self, "reduceOp", None)
 
 
@@ -76,26 +74,25 @@ class ReduceScatterOp(CollectiveOp):
 class CollectiveOperation:
     """One collective of a group of actors in each execution of a graph."""
 
-    # Without `__dict__`, so that a scan for DAG nodes in the arguments of a node does not find those of the other actors.
+    # Without `__dict__`: a scan for DAG nodes in a node's arguments must not find those of the other actors.
     __slots__ = ("__weakref__", "actor_handles", "inputs", "nodes", "op", "type_hint")
 
     def __init__(self, inputs: Sequence[Sequence[DAGNode]], op: CollectiveOp, transport: str | Communicator | None = None) -> None:
-        """`inputs`: lists of DAG nodes; each list has one of every actor, in the same order. Raises ValueError when they do not match."""
-        #: The participating actors, in the order of the inputs.
+        """`inputs`: lists of DAG nodes, each with one of every actor, in the same order. Raises ValueError when they do not match."""
+        #: In the order of the inputs.
         self.actor_handles = _checked_actors(inputs)
         self.inputs = tuple(tuple(column) for column in inputs)
         self.op = op
-        #: How the tensors travel.
         self.type_hint = TorchTensorType(TorchTensorType.ACCELERATOR if transport is None else transport, _direct_return=True)
         communicator = self.communicator
         if communicator is not None and set(communicator.get_actor_handles()) != set(self.actor_handles):
             raise ValueError("Expected actor handles to match the custom communicator group")
-        #: The call of each actor, in the order of `actor_handles`.
+        #: Of each actor, in the order of `actor_handles`.
         self.nodes: tuple[CollectiveOutputNode, ...] = ()
 
     @property
     def communicator(self) -> Communicator | None:
-        """The communicator that the user demands; None leaves the choice."""
+        """None leaves the choice."""
         return self.type_hint.get_custom_communicator()
 
     def __str__(self) -> str:
@@ -115,7 +112,7 @@ class CollectiveOutputNode(ClassMethodNode):
         method_options: dict[str, Any],
         other_args_to_resolve: dict[str, Any],
     ) -> None:
-        #: The collective; None for one of several results, whose `class_method_call` has it.
+        #: None for one of several results, whose `class_method_call` has it.
         self.collective_op: CollectiveOperation | None = other_args_to_resolve.get(COLLECTIVE_OPERATION_KEY)
         if self.collective_op is None and not other_args_to_resolve.get(IS_CLASS_METHOD_OUTPUT_KEY, False):
             raise ValueError("Expected a collective operation")
@@ -129,7 +126,6 @@ class CollectiveOutputNode(ClassMethodNode):
 
     @property
     def num_returns(self) -> int:
-        """The number of tensors that the actor brings and gets."""
         call = self.class_method_call or self
         return len(call.get_args())
 
@@ -175,7 +171,7 @@ def _as_lists(inputs: Any) -> list[list[Any]]:
 
 
 def _checked_actors(inputs: Sequence[Sequence[Any]]) -> list[ActorHandle]:
-    """The actors of the inputs. Raises ValueError for the first error in them, with Ray's text."""
+    """Raises ValueError for the first error in the inputs, with Ray's text."""
     first: list[ActorHandle] = []
     for index, column in enumerate(inputs):
         place = f" at list at index {index}" if len(inputs) > 1 else ""
@@ -223,7 +219,7 @@ def _repeated(nodes: Sequence[DAGNode]) -> Iterator[DAGNode]:
 
 # ------------------------------------------------------------------------------------------- whole graphs
 def nodes_of_graph(root: DAGNode) -> list[DAGNode]:
-    """The nodes that are connected with `root`, also by a collective, whose steps belong to one graph: each after those that it uses.
+    """The nodes connected with `root`, also by a collective: each after those that it uses.
 
     Raises ValueError when the graph, or a part of it, is compiled already.
     """

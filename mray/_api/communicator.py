@@ -1,7 +1,6 @@
 """Communicators: how the actors of a group exchange tensors directly.
 
-The contract, under Ray's names. Implemented by users for other libraries, and by mray for shared memory
-(`mray.experimental.channel.cpu_communicator`). An object of it is pickled to every member, where `initialize` makes it one of the group.
+An object is pickled to every member, where `initialize` makes it one of the group.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Communicator(ABC):
 
     @abstractmethod
     def initialize(self, rank: int) -> None:
-        """Become the member of this rank. Called in its actor, once, before anything else."""
+        """Become the member of this rank. Called in its actor, once, first."""
 
     @abstractmethod
     def get_actor_handles(self) -> list[Any]:
@@ -58,17 +57,17 @@ class Communicator(ABC):
 
     @abstractmethod
     def recv(self, shape: Sequence[int], dtype: Any, peer_rank: int, allocator: TorchTensorAllocator | None = None) -> Any:
-        """The tensor that a member sends, of this shape and dtype. Raises RayChannelError when it cannot arrive."""
+        """The tensor of this shape and dtype from a member. Raises RayChannelError when it cannot arrive."""
 
     @property
     @abstractmethod
     def recv_stream(self) -> Any:
-        """The stream that tensors are received on, as a context manager; None on the CPU."""
+        """A context manager; None on the CPU."""
 
     @property
     @abstractmethod
     def send_stream(self) -> Any:
-        """The stream that tensors are sent on, as a context manager; None on the CPU."""
+        """A context manager; None on the CPU."""
 
     @abstractmethod
     def allgather(self, send_buf: Any, recv_buf: Any) -> None:

@@ -1,7 +1,7 @@
 """`get_runtime_context`: the task, actor and process of the calling code.
 
-In every process. The backend answers each call, since it knows the task of the calling thread. `GlobalWorker` offers the same as
-libraries on top of Ray read it (``ray._private.worker.global_worker``); it starts no session.
+The backend answers each call. `GlobalWorker` offers the same as libraries on top of Ray read it
+(``ray._private.worker.global_worker``); it starts no session.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mray._common.accelerator_kinds import KINDS
 from mray._common.ids import ActorID, JobID, NodeID, PlacementGroupID, TaskID, WorkerID
 from mray._common.log import logger
 
-#: Kinds of processes, as Ray numbers them.
+#: As Ray numbers them.
 SCRIPT_MODE = 0
 WORKER_MODE = 1
 
@@ -236,11 +236,9 @@ class GlobalWorker:
 
     @property
     def connected(self) -> bool:
-        """True while connected to a session."""
         return backend_if_started() is not None
 
     def check_connected(self) -> None:
-        """Raise RaySystemError without a session."""
         started_backend()
 
     @property
@@ -262,20 +260,17 @@ class GlobalWorker:
 
     @property
     def current_task_id(self) -> TaskID:
-        """Nil in a driver."""
         context = self._context
         task = context.get_task_id() if self.mode == WORKER_MODE else None
         return TaskID.nil() if task is None else TaskID.from_hex(task)
 
     @property
     def actor_id(self) -> ActorID:
-        """Nil outside an actor."""
         actor = self._context.get_actor_id()
         return ActorID.nil() if actor is None else ActorID.from_hex(actor)
 
     @property
     def placement_group_id(self) -> PlacementGroupID:
-        """Nil outside a placement group."""
         group = self._context.get_placement_group_id()
         return PlacementGroupID.nil() if group is None else PlacementGroupID.from_hex(group)
 
@@ -289,7 +284,6 @@ class GlobalWorker:
 
     @property
     def runtime_env(self) -> str:
-        """As JSON."""
         return self._context.get_runtime_env_string()
 
     @property
@@ -298,12 +292,11 @@ class GlobalWorker:
 
 
 runtime_context = RuntimeContext()
-#: The calling process.
 global_worker = runtime_context.worker
 
 
 def get_runtime_context() -> RuntimeContext:
-    """The context of the calling code. Starts a session when there is none and that is allowed."""
+    """The context of the calling code. Starts a session if there is none and that is allowed."""
     if settings.ENABLE_AUTO_CONNECT.get():
         current_backend()
     return runtime_context

@@ -1,7 +1,6 @@
 """Ray's own module in the place of one of mray's, where real Ray is the engine.
 
-In every process. Most of what users import uses the verbs and so runs on any engine. Modules that use mray's own processes instead
-(collectives, listings, metrics) ask Ray there, by `Backend.counterpart`.
+Modules that use mray's own processes (collectives, listings, metrics) ask Ray there.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ def counterpart_of(module: str) -> Any:
 
 
 def asked_of_ray(module: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorates a function of ``mray.<module>``: where Ray is the engine, Ray's function of that name is called with the same arguments."""
+    """Decorates a function of ``mray.<module>``: where Ray is the engine, Ray's function of that name is called."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)

@@ -1,7 +1,6 @@
 """The backend of this process.
 
-In the driver it is started by `init`, or by the first call that needs one; a worker sets itself here before any user code runs. One per
-process; any thread.
+`init` starts it, or the first call that needs one; a worker sets it before any user code runs. Any thread.
 """
 
 from __future__ import annotations
@@ -24,20 +23,18 @@ if TYPE_CHECKING:
 
 NOT_STARTED = "Ray has not been started yet. You can start Ray with 'ray.init()'."
 
-#: Names of the engines: modules of `mray._backends` and their classes.
 _CLASSES = {"native": "NativeBackend", "local": "LocalBackend", "ray": "RayBackend"}
 
 _backend: Backend | None = None
-#: After a fork: the parent's backend, useless here, retained so that nothing of it is finalized.
+#: After a fork: the parent's backend, retained so that nothing of it is finalized.
 _inherited: Backend | None = None
-#: The options that the session was started with.
 _options: SessionOptions | None = None
-#: Whether the session is unused at the moment, so that `init` replaces it.
+#: The session is unused: `init` replaces it.
 _kept = False
 _lock = threading.RLock()
 #: Called, and dropped, when the session of this process ends.
 ends_with_session: list[Callable[[], object]] = []
-#: Starts the session of a process that calls before it has one: `init`, once that is imported.
+#: `init`, once that is imported.
 start_by_default: Callable[[], object] = lambda: start(session_options())  # noqa: E731
 
 
@@ -88,15 +85,13 @@ def started_backend(otherwise: str = NOT_STARTED) -> Backend:
 
 
 def set_backend(backend: Any) -> None:
-    """Install the backend of this process (None: there is none any more). For workers and tests."""
+    """Install the backend of this process. For workers and tests."""
     global _backend, _kept
     _backend, _kept = backend, False
 
 
 def start(options: SessionOptions) -> Backend:
-    """Start a session with the engine that the options name. Raises RuntimeError when this process has one already that allows no nested
-    one.
-    """
+    """Start a session with the engine that the options name. Raises RuntimeError when this process has one that allows no nested one."""
     global _options
     with _lock:
         if _kept:
@@ -113,7 +108,7 @@ def start(options: SessionOptions) -> Backend:
 
 
 def reset() -> None:
-    """Reset the session of this driver; where the engine cannot do that, start a new one with the same options.
+    """Reset the session of this driver; where the engine cannot, start a new one with the same options.
 
     Raises RaySystemError without a session, and in a worker.
     """
@@ -142,7 +137,7 @@ def stop() -> None:
     with _lock:
         backend = _backend
         if backend is None or backend.context()["mode"] != "driver":
-            return  # a worker belongs to its session: neither user code nor its `atexit` hooks end it
+            return  # neither user code nor its `atexit` hooks end a worker's session
         try:
             with told_when_slow("Ending the session"):
                 backend.shutdown()
@@ -153,7 +148,7 @@ def stop() -> None:
 
 
 def _stop_at_exit() -> None:
-    """The program is over: no other thread calls any more, and no session starts by itself."""
+    """No other thread calls any more, and no session starts by itself."""
     global start_by_default
     start_by_default = _refuse
     backend = _backend
@@ -169,7 +164,7 @@ def _refuse() -> None:
 
 
 def _after_fork() -> None:
-    """The child of a fork has no session: the sockets and threads are its parent's."""
+    """The sockets and threads are the parent's."""
     global _backend, _inherited, _lock
     if _backend is not None:
         _inherited = _backend

@@ -1,7 +1,4 @@
-"""DAG nodes that call something: functions, classes, methods.
-
-In the process that binds; see `mray._api.dag_node` for what all DAG nodes have.
-"""
+"""DAG nodes that call functions, classes, methods."""
 
 from __future__ import annotations
 
@@ -51,7 +48,6 @@ class ClassNode(DAGNode):
     """The creation of an actor."""
 
     def __init__(self, cls: Any, cls_args: Any, cls_kwargs: Any, cls_options: Any, other_args_to_resolve: Any = None) -> None:
-        #: The `ActorClass`.
         self._body = cls
         self._last_call: ClassMethodNode | None = None
         super().__init__(cls_args, cls_kwargs, cls_options, other_args_to_resolve)
@@ -96,8 +92,6 @@ class ClassNode(DAGNode):
 
 
 class _UnboundMethod:
-    """``node.method`` of a `ClassNode`."""
-
     def __init__(self, bind_next: Callable[..., ClassMethodNode], method_name: str, options: dict[str, Any]) -> None:
         self._bind_next = bind_next
         self._method_name = method_name
@@ -108,7 +102,6 @@ class _UnboundMethod:
         return self._bind_next(self._method_name, args, kwargs, self._options)
 
     def options(self, **options: Any) -> _UnboundMethod:
-        """The method with options."""
         return _UnboundMethod(self._bind_next, self._method_name, options)
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -131,9 +124,9 @@ class ClassMethodNode(DAGNode):
         self._method_name = method_name
         #: An `ActorHandle`, or the `ClassNode` that creates the actor.
         self._parent_class_node: Any = other_args_to_resolve.get(PARENT_CLASS_NODE_KEY)
-        #: The index of the call among those bound to its actor; None for a value, and where the actor does not exist yet.
+        #: Among the calls bound to its actor; None for a value, and where the actor does not exist yet.
         self.bind_index: int | None = other_args_to_resolve.get(BIND_INDEX_KEY)
-        #: Whether this is one of several values of a call; the call, and the index of the value; None for a call.
+        #: One of several values of a call; the call, and the index of the value; None for a call.
         self.is_class_method_output = bool(other_args_to_resolve.get(IS_CLASS_METHOD_OUTPUT_KEY, False))
         self.class_method_call: Any = method_args[0] if self.is_class_method_output else None
         self.output_idx: int | None = method_args[1] if self.is_class_method_output else None
@@ -151,11 +144,10 @@ class ClassMethodNode(DAGNode):
         return (method.options(**given) if given else method).remote(*self._bound_args, **self._bound_kwargs)
 
     def get_method_name(self) -> str:
-        """The method's name; ``return_idx_<i>`` for one of several values."""
+        """``return_idx_<i>`` for one of several values."""
         return self._method_name
 
     def _get_bind_index(self) -> int | None:
-        """Ray's name for `bind_index`."""
         return self.bind_index
 
     def _turn(self) -> tuple[str, int] | None:
@@ -173,12 +165,10 @@ class ClassMethodNode(DAGNode):
         return self._parent_class_node if isinstance(self._parent_class_node, ActorHandle) else None
 
     def _get_actor_handle(self) -> ActorHandle | None:
-        """Ray's name for `actor_handle`."""
         return self.actor_handle
 
     @property
     def num_returns(self) -> int:
-        """The number of values that the call returns."""
         if self.is_class_method_output:
             number: int = self.class_method_call.num_returns
             return number
@@ -186,7 +176,6 @@ class ClassMethodNode(DAGNode):
 
     @property
     def is_class_method_call(self) -> bool:
-        """Whether this is the call itself."""
         return not self.is_class_method_output
 
     def _body_line(self) -> str:

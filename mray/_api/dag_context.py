@@ -1,6 +1,6 @@
 """`DAGContext`: defaults of compiled graphs.
 
-One per process; starts from the settings (``MRAY_CGRAPH_*`` and Ray's ``RAY_CGRAPH_*``). A graph reads it when it is compiled.
+One per process; starts from the settings (``MRAY_CGRAPH_*`` and Ray's ``RAY_CGRAPH_*``).
 """
 
 from __future__ import annotations

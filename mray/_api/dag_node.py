@@ -1,10 +1,7 @@
 """The graph a user writes with ``bind``: DAG nodes.
 
-In the process that binds. A DAG node says what to call with which arguments, some of which are DAG nodes themselves. It can be executed
-as ordinary calls (`DAGNode.execute`), or compiled by the backend (`DAGNode.experimental_compile`). It knows no channel and no compiler,
-which reads it through the methods here.
-
-Nodes know their users, too: a bound node without users must be found when the graph is compiled.
+A node can be executed as ordinary calls (`DAGNode.execute`), or compiled by the backend (`DAGNode.experimental_compile`). It knows no
+channel and no compiler. Nodes know their users: a bound node without users must be found when the graph is compiled.
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ from mray._common.slow import told_when_slow
 T = TypeVar("T")
 N = TypeVar("N", bound="DAGNode")
 
-# Keys of `get_other_args_to_resolve`, under Ray's names.
+# Under Ray's names.
 PARENT_CLASS_NODE_KEY = "parent_class_node"
 PREV_CLASS_METHOD_CALL_KEY = "prev_class_method_call"
 BIND_INDEX_KEY = "bind_index"
@@ -41,7 +38,7 @@ _IN_CONTEXT_MANAGER = "__in_context_manager__"
 
 
 class Unique:
-    """An object that cannot be copied or pickled. Its name in errors is that of its class, or `known_as`."""
+    """An object that cannot be copied or pickled; `known_as` is its name in errors."""
 
     __slots__ = ()
     known_as = ""
@@ -60,7 +57,7 @@ class Unique:
 
 
 class GraphRef(Unique, ABC, Generic[T_co]):
-    """A claim to a result of a compiled graph, as `mray.get` knows it."""
+    """A claim to a result of a compiled graph."""
 
     __slots__ = ("__weakref__",)
     known_as = "CompiledDAGRef"
@@ -96,15 +93,15 @@ class DAGNode(ABC, Generic[T_co]):
         self._bound_kwargs = kwargs or {}
         self._bound_options = options or {}
         self._bound_other_args_to_resolve = other_args_to_resolve or {}
-        #: The same in every copy of this node.
+        #: Copies share it.
         self._stable_uuid = uuid.uuid4().hex
         #: Ascending: a node's arguments have smaller numbers.
         self._created = next(_numbers)
-        #: Results of the last `execute` with `_ray_cache_refs`, by stable uuid.
+        #: By stable uuid.
         self.cache_from_last_execute: dict[str, Any] = {}
-        #: The hint about the values, and how they travel; copies of the node share it.
+        #: Copies of the node share it.
         self._type_hint = ChannelOutputType()
-        #: A weak reference to the compiled graph that ends in this very node.
+        #: The compiled graph that ends in this very node.
         self._compiled: weakref.ref[Any] | None = None
         self._downstream_nodes: list[DAGNode] = []
         self._upstream_nodes = self._get_all_child_nodes()
@@ -141,7 +138,7 @@ class DAGNode(ABC, Generic[T_co]):
         return list(dict.fromkeys(value for value in values if isinstance(value, DAGNode)))
 
     def _get_all_child_nodes(self) -> list[DAGNode]:
-        """DAG nodes among the arguments, also those inside of containers."""
+        """DAG nodes among the arguments, also inside containers."""
         return find_nodes([self._bound_args, self._bound_kwargs, self._bound_other_args_to_resolve])
 
     def connected(self) -> Iterator[DAGNode]:
@@ -167,7 +164,7 @@ class DAGNode(ABC, Generic[T_co]):
     def with_tensor_transport(
         self: N, transport: Any = "auto", device: Any = "default", _static_shape: bool = False, _direct_return: bool = False
     ) -> N:
-        """Set how the tensors in the result travel, and on which device they arrive; see `mray._api.type_hint`. Returns this node."""
+        """Set how the tensors in the result travel, and on which device they arrive. Returns this node."""
         return self.with_type_hint(tensor_transport(transport, device, _static_shape, _direct_return))
 
     def with_type_hint(self: N, typ: ChannelOutputType) -> N:
@@ -188,9 +185,9 @@ class DAGNode(ABC, Generic[T_co]):
 
     # ------------------------------------------------------------------------------------ rebuilding
     def apply_recursive(self, fn: Callable[[DAGNode], T]) -> T:
-        """Apply `fn` to every node upstream of and including this one, arguments first, each node once. Returns the result for this node.
+        """Apply `fn` to every upstream node and this one, arguments first, each node once. Returns the result for this node.
 
-        `fn` gets copies of the nodes in which DAG nodes among the arguments are replaced by their results.
+        `fn` gets copies in which DAG nodes among the arguments are replaced by their results.
         """
         remembering = fn if isinstance(fn, _Remembering) else _Remembering(fn)
         if self._stable_uuid not in remembering.cache:
@@ -199,7 +196,6 @@ class DAGNode(ABC, Generic[T_co]):
         return result
 
     def _apply_and_replace_all_child_nodes(self, fn: Callable[[DAGNode], Any]) -> DAGNode:
-        """A copy of this node with `fn` applied to the DAG nodes among its arguments."""
         scanner = ObjectScanner(DAGNode)
         found = scanner.find_nodes([self._bound_args, self._bound_kwargs, self._bound_other_args_to_resolve])
         args, kwargs, others = scanner.replace_nodes({node: fn(node) for node in found})
@@ -241,7 +237,6 @@ class DAGNode(ABC, Generic[T_co]):
         return result
 
     def _upstream_first(self) -> list[DAGNode]:
-        """This node and everything upstream, each after what it uses."""
         found: dict[DAGNode, None] = {self: None}
         stack: list[DAGNode] = [self]
         while stack:
@@ -281,7 +276,7 @@ class DAGNode(ABC, Generic[T_co]):
 
     @abstractmethod
     def _execute_impl(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Run this node, whose arguments are values and refs by now; the parameters here are the graph's input."""
+        """The arguments are values and refs by now; the parameters here are the graph's input."""
 
     def clear_cache(self) -> None:
         """Forget what the last `execute` has cached."""
@@ -301,10 +296,10 @@ class DAGNode(ABC, Generic[T_co]):
         """Compile the graph that ends here: its actors wait for inputs in loops, and `execute` takes microseconds.
 
         `_max_inflight_executions` bounds the executions whose results have not been read (10), `_max_buffered_results` the results that
-        are buffered for a later `get` (1000). With ``_when_full="wait"`` one execution too many waits (without limit, or up to the
-        `_submit_timeout` given here) instead of raising RayCgraphCapacityExceeded: it buffers the oldest result for a later `get` when
-        that is ready, and when the buffer is full it waits for another thread or coroutine to get one. With `enable_asyncio`,
-        `execute_async` executes, and results are awaited. Raises ValueError or NotImplementedError when the graph cannot be compiled.
+        are buffered for a later `get` (1000). With ``_when_full="wait"`` one execution too many waits (without limit, or
+        `_submit_timeout`) instead of raising RayCgraphCapacityExceeded: it buffers the oldest result when that is ready, and when the
+        buffer is full it waits for another thread or coroutine to get one. With `enable_asyncio`, `execute_async` executes, and results
+        are awaited. Raises ValueError or NotImplementedError when the graph cannot be compiled.
         """
         if self.is_cgraph_output_node:
             raise ValueError(
@@ -334,10 +329,9 @@ class DAGNode(ABC, Generic[T_co]):
 
     # ------------------------------------------------------------------------------------ looks
     def visualize(self, filename: str = "dag", format: str = "png", view: bool = False) -> str:
-        """Draw the graph that ends here, compiled or not, into ``filename.<format>``, beside its DOT text in `filename`; returns the text.
+        """Draw the graph that ends here into ``filename.<format>``, beside its DOT text in `filename`; returns the text.
 
-        Formats and errors are those of a compiled graph's `visualize`: ``"svg"``, ``"html"``, ``"mermaid"``, ``"dot"`` and ``"ascii"``
-        need nothing, all others the program ``dot``.
+        ``"svg"``, ``"html"``, ``"mermaid"``, ``"dot"`` and ``"ascii"`` need nothing, all other formats the program ``dot``.
         """
         return artist().visualize_dag(self, filename, format, view)
 
@@ -353,7 +347,6 @@ class DAGNode(ABC, Generic[T_co]):
         return Outline(type(self).__name__, tuple(self._upstream_nodes), tuple(arguments), self._created, self._type_hint, users)
 
     def _body_line(self) -> str:
-        """The name of the called function or method."""
         return type(self).__name__
 
     def __str__(self) -> str:
@@ -380,7 +373,7 @@ class DAGNode(ABC, Generic[T_co]):
 
 
 class _Remembering:
-    """A function of nodes that is applied to each node once, copies included."""
+    """A function applied to each node once, copies included."""
 
     def __init__(self, fn: Callable[[DAGNode], Any]) -> None:
         self._fn = fn
@@ -450,7 +443,7 @@ class InputNode(DAGNode):
         pass
 
     def __getattr__(self, key: str) -> Any:
-        # IPython asks everything it shows for methods of such names; as parts of the input they would belong to the graph.
+        # IPython asks everything it shows for such names; as parts of the input they would belong to the graph.
         is_asked_by_ipython = key.startswith(("_ipython_", "_repr_")) and key.endswith("_")
         is_special = key in ("bind", "remote") or (key.startswith("__") and key.endswith("__")) or is_asked_by_ipython
         if is_special or "input_attribute_nodes" not in self.__dict__:

@@ -10,7 +10,7 @@ from mray._common.record import Record
 
 T = TypeVar("T")
 
-#: Kinds of DAG nodes: the graph's input, a part of it, a call, one of several results of a call, the end of the graph.
+#: The graph's input, a part of it, a call, one of several results of a call, the end of the graph.
 INPUT_KIND, ATTRIBUTE, CALL, RESULT, END = "input", "attribute", "call", "result", "end"
 
 
@@ -27,28 +27,23 @@ class Outline(Record):
 
     name: str
     upstream: tuple[Outlined, ...]
-    #: Those whose values are its arguments.
     arguments: tuple[Outlined, ...]
     #: Ascending: a node's dependencies have smaller numbers.
     created: int
-    #: The user's hint about its value.
     hint: ChannelOutputType
-    #: Those that depend on it.
     users: tuple[Outlined, ...]
     actor: ActorOutline | None = None
 
 
 class Outlined(Protocol):
-    """An object that has an outline. The method's name is special, since all other names are methods of the actor, or parts of the
-    input.
-    """
+    """The method's name is special, since all other names are methods of the actor, or parts of the input."""
 
     def __dag_outline__(self) -> Outline:
         """The node's outline."""
 
 
 def outlines(root: Outlined) -> dict[Outlined, Outline]:
-    """The DAG nodes that `root` depends on and itself, each after those that it depends on, with their outlines."""
+    """`root` and the DAG nodes that it depends on, each after those that it depends on, with their outlines."""
     found = {root: root.__dag_outline__()}
     queue: list[Iterable[Outlined]] = [found[root].upstream]
     for upstream in queue:

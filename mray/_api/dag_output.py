@@ -32,10 +32,9 @@ def output(shape: int | Sequence[int], dtype: Any = "float32") -> Any:
     It is uninitialized, on the current GPU, in C order. `dtype`: torch's, or its name. Fill it on the current stream. Other returned
     tensors are copied, and so is this one if it, or a view of it, has another holder.
 
-    The memory is that of one of the edge's next messages, so there are as few addresses as the edge has blocks (8 at most): a method can
-    replay a CUDA graph that fills one, one for each ``data_ptr()``. It is an ordinary new tensor, on the current GPU or without one on
-    the CPU, where there is no such edge: outside of compiled graphs, where the result has several readers or is used by its actor too,
-    through pinned memory or NCCL, and the first time.
+    The memory is one of the edge's blocks (8 at most): a method can replay a CUDA graph that fills one, one for each ``data_ptr()``. It
+    is an ordinary new tensor (on the CPU without a GPU) where there is no such edge: outside of compiled graphs, where the result has
+    several readers or is used by its actor too, through pinned memory or NCCL, and the first time.
 
     Raises torch's OutOfMemoryError or MemoryError where the device is full.
     """

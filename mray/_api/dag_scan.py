@@ -1,7 +1,6 @@
 """Finding objects of a kind inside other objects, and replacing them.
 
-Walks lists, tuples, sets, dicts and the attributes of plain objects, which are rebuilt where something in them is replaced. Nothing is
-pickled, so unpicklable parts are allowed.
+Walks lists, tuples, sets, dicts and the attributes of plain objects. Nothing is pickled, so unpicklable parts are allowed.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class ObjectScanner:
         self._entered: dict[int, bool] = {}
 
     def find_nodes(self, root: Any) -> list[Any]:
-        """All distinct instances inside `root`, in the order of appearance. They are not entered."""
+        """All distinct instances inside `root`, in the order of appearance; they are not entered."""
         self._root = root
         self._found.clear()
         self._entered.clear()
@@ -46,11 +45,9 @@ class ObjectScanner:
         return list(self._found.values())
 
     def replace_nodes(self, table: dict[Any, Any]) -> Any:
-        """The scanned object with each found instance replaced."""
         return self._replace(self._root, table, {})
 
     def clear(self) -> None:
-        """Forget everything."""
         self._root = None
         self._found.clear()
         self._entered.clear()

@@ -1,10 +1,7 @@
 """Methods that `inspect`, `help` and completion see with the signature and the docstring of the user's function.
 
-In every process, where an object is created for one function of the user: a function, a class, a method of a handle. ``f.remote`` is a
-bound method, whose metadata is its function's; so the object has a class of its own, whose ``remote`` is a copy.
-
-A copy has its own code object: the interpreter stores specializations there, and code that sees many classes is not specialized. So a
-call costs as much as without all this.
+``f.remote`` is a bound method, whose metadata is its function's; so each object has a class of its own, whose ``remote`` is a copy
+with its own code object: the interpreter stores specializations there, and code that sees many classes is not specialized.
 """
 
 from __future__ import annotations
@@ -71,12 +68,12 @@ def option_signature(options: Mapping[str, Option], *, bound: bool) -> inspect.S
 
 
 # ------------------------------------------------------------------------------------------------ what holds nothing of the program
-#: Of values that may be retained: no array and no actor handle hangs on them.
+#: No array and no actor handle hangs on them.
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 
 class _Shown:
-    """Stands for the default value of a parameter."""
+    """Stands for a default value."""
 
     def __init__(self, text: str) -> None:
         self._text = text

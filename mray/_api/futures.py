@@ -1,7 +1,4 @@
-"""Futures whose waiting thread reads for its process, so that no other thread has to wake it.
-
-Imports concurrent.futures: for programs that use futures.
-"""
+"""Futures whose waiting thread reads for its process, so that no other thread has to wake it."""
 
 from __future__ import annotations
 
@@ -27,24 +24,20 @@ class ReadingFuture(Future):  # type: ignore[type-arg]
         return self._state not in _PENDING_STATES
 
     def result(self, timeout: float | None = None) -> Any:
-        """As that of `concurrent.futures.Future`."""
         if not self._is_settled():
             self._backend.wait_until(self._is_settled, timeout)
         return super().result(0)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """As that of `concurrent.futures.Future`."""
         if not self._is_settled():
             self._backend.wait_until(self._is_settled, timeout)
         return super().exception(0)
 
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
-        """As that of `concurrent.futures.Future`."""
         self._backend.read_along()
         super().add_done_callback(fn)
 
     def cancel(self) -> bool:
-        """As that of `concurrent.futures.Future`."""
         cancelled = super().cancel()
         self._backend.wake()
         return cancelled

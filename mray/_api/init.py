@@ -41,9 +41,9 @@ _MEANINGLESS = frozenset(
 )
 
 
-#: The modules that serve metrics, and the live page; they are in a higher layer, and loaded on demand.
+#: In a higher layer, loaded on demand.
 EXPORTER, PAGE = "mray.cli.commands.metrics", "mray.cli.live"
-#: The servers of this process's session, by these.
+#: By these.
 _served: dict[str, Any] = {}
 #: Called in the process that has started or joined a session.
 after_init: list[Callable[[], None]] = []
@@ -137,27 +137,25 @@ def init(
 
     Without an `address`, and with ``"local"``, the session is this process's own and ends with it. ``"auto"`` joins the one that
     `mray start` has started, else that of a process above this one; a session's ``host:port`` or directory joins that one
-    (``RAY_ADDRESS`` gives the default). This process is then one of its drivers, and takes only its own work with it when it ends.
-    ConnectionError when it does not run, ValueError for arguments that only a new session can have. `_node_ip_address` is the address that
-    a new session's node gives itself, in place of that of the machine's route out.
+    (``RAY_ADDRESS`` gives the default), as one of its drivers, whose own work ends with it. ConnectionError when it does not run,
+    ValueError for arguments that only a new session can have. `_node_ip_address` replaces the address of the machine's route out.
 
-    `num_cpus` and `num_gpus` default to what this process may use; `resources` are names of your own with quantities; `object_store_memory`
-    bounds the shared memory of objects, in bytes: what comes above goes to disk, into `object_spilling_directory` (the session's own
-    directory if it is not given). `preload` names modules that every worker starts with, at the price of one import; with
-    "auto" workers find those ready that the workers of this program's last session imported.
-    `mps` is how processes that share a GPU work on it, MRAY_MPS if it is not given: "off", in turns; "on", as clients of an MPS daemon that
-    the session starts for each GPU that tasks or actors have fractions of; "auto", from the first compiled graph on that has edges between
-    such actors. With MPS a fault of one of them ends the work of all on that GPU. RaySystemError for "on" where there can be none.
-    `runtime_env={"env_vars": {...}}` holds for all tasks and actors. `log_to_driver=False` keeps their output from this process's.
-    `logging_config` is how this process and all workers log. `web=True` serves a page about the session, for a browser of this machine and
-    user, until `shutdown`; its address is logged, and is the `dashboard_url` of what is returned.
+    `num_cpus` and `num_gpus` default to what this process may use; `resources` are names of your own with quantities;
+    `object_store_memory` bounds the shared memory of objects, in bytes: what comes above goes to disk, into `object_spilling_directory`
+    (the session's own by default). `preload` names modules that every worker starts with; with "auto", those that the workers of this
+    program's last session imported. `mps` is how processes share a GPU, by default MRAY_MPS: "off", in turns; "on", as clients of an MPS
+    daemon that the session starts for each GPU that tasks or actors have fractions of; "auto", from the first compiled graph on that has
+    edges between such actors. With MPS a fault of one of them ends the work of all on that GPU. RaySystemError for "on" where there can
+    be none. `runtime_env={"env_vars": {...}}` holds for all tasks and actors. `log_to_driver=False` keeps their output from this
+    process's. `logging_config` is how this process and all workers log. `web=True` serves a page about the session, for a browser of
+    this machine and user; its address is logged, and is the `dashboard_url` of what is returned.
 
-    `local_mode` runs everything in this process, one thing at a time, in an order that a seed fixes (see `mray._backends.local`). An
-    address that begins with ``ray:`` hands every call to real Ray (see `mray._backends.ray`): ``"ray:host:port"`` and ``"ray:auto"`` join
-    a cluster, ``"ray:local"`` starts one on this machine.
+    `local_mode` runs everything in this process, one thing at a time, in an order that a seed fixes. An address that begins with
+    ``ray:`` hands every call to real Ray: ``"ray:host:port"`` and ``"ray:auto"`` join a cluster, ``"ray:local"`` starts one on this
+    machine.
 
     In a worker of a Ray cluster ``"local"`` starts a session of this machine's own within it, in which all later calls run, until
-    `shutdown` (see `mray._backends.ray.within`).
+    `shutdown`.
 
     RuntimeError when there is a session already (unless `ignore_reinit_error`) and for unknown arguments. Arguments of Ray's that mean
     nothing on one host are named in a debug log.
@@ -225,7 +223,7 @@ def init(
 
 
 def _begun(info: Mapping[str, Any], options: SessionOptions, port: int | None, web: bool) -> RayContext:
-    """The session has started: start the requested servers, log it, and call the hooks."""
+    """Start the requested servers, log the session, and call the hooks."""
     if port is not None:
         _serve_metrics(port)
     if web:
@@ -247,12 +245,12 @@ def _checked_port(port: Any) -> int | None:
 
 
 def _serve_metrics(port: int) -> None:
-    """Serve the session's metrics until it ends, if possible; the log reports a failure."""
+    """Serve until the session ends; the log reports a failure."""
     _serve(EXPORTER, "Exporter", f"No metrics are served at port {port}", port)
 
 
 def _serve_page() -> None:
-    """Serve the live page until the session ends, if possible; the log reports a failure. It may be served already."""
+    """Serve until the session ends; the log reports a failure. It may be served already."""
     if PAGE not in _served and (page := _serve(PAGE, "LivePage", "There is no live page")) is not None:
         logger.info("Look at the session at %s", page.address)
 

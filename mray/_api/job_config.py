@@ -40,7 +40,6 @@ class JobConfig:
         self.set_default_actor_lifetime(default_actor_lifetime)
 
     def set_metadata(self, key: str, value: str) -> None:
-        """Add an item of metadata."""
         self.metadata[key] = value
 
     def set_runtime_env(self, runtime_env: Mapping[str, Any] | None, validate: bool = False) -> None:
@@ -48,11 +47,9 @@ class JobConfig:
         self.runtime_env = dict(runtime_env or {})
 
     def set_ray_namespace(self, ray_namespace: str) -> None:
-        """Replace the namespace."""
         self.ray_namespace = ray_namespace
 
     def set_py_logging_config(self, logging_config: LoggingConfig | None = None) -> None:
-        """How the job's processes log."""
         self.py_logging_config = logging_config
 
     def set_default_actor_lifetime(self, default_actor_lifetime: str) -> None:

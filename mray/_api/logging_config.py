@@ -1,11 +1,9 @@
 """`LoggingConfig`: one configuration of Python's logging for the driver and for every worker of a session.
 
-Applied in the driver by `init`, in a worker before any user code: a handler on the root logger that writes to stderr, as text or as one
-JSON object a line, with the ids of the process, actor and task that logs. Without one, workers log as plain Python does: warnings and
-errors to stderr, until the program configures more.
+Applied in the driver by `init`, in a worker before any user code: a handler on the root logger that writes text or JSON lines to
+stderr, with the ids of the process, actor and task that logs. Without one, workers log as plain Python does.
 
-The logger ``ray`` is as with Ray, in every process where ``import ray`` means mray (`use_rays_logger`): Ray's libraries log with it, and
-files of their logs consist of its INFO lines.
+The logger ``ray`` is as with Ray wherever ``import ray`` means mray (`use_rays_logger`): Ray's libraries log with it.
 """
 
 from __future__ import annotations
@@ -20,9 +18,8 @@ from typing import IO, Any
 from mray._api.current import backend_if_started
 
 _ENCODINGS = ("TEXT", "JSON")
-#: Attributes that every `logging.LogRecord` has; the program or the filter here adds others.
+#: Attributes that every `logging.LogRecord` has.
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
-#: Names in a record, and those of `Backend.context`.
 _CONTEXT = (
     ("actor_id", "actor_id"),
     ("task_id", "task_id"),
@@ -31,7 +28,6 @@ _CONTEXT = (
     ("actor_name", "actor_name"),
 )
 FORMAT = "%(asctime)s\t%(levelname)s %(filename)s:%(lineno)s -- %(message)s"
-#: The loggers that `init` sets.
 _loggers = [logging.getLogger("mray")]
 
 
@@ -46,8 +42,8 @@ def use_rays_logger() -> None:
 
 
 def configure(level: int | str | None, form: str | None, wanted: bool) -> None:
-    """Set the level of the loggers and the format of their lines; mray's go to stderr unless the program has handlers of its own. Where the
-    program configures all that itself, ``ray`` gets no handler.
+    """Set the level and the format of the loggers; mray's go to stderr unless the program has handlers of its own, and ``ray`` gets none
+    where the program configures all that itself.
     """
     if not wanted:
         for ours in _loggers[1:]:
@@ -106,7 +102,6 @@ class LoggingConfig:
                 raise ValueError(f"Unknown python logging standard attribute: {name}. The valid attributes are: {set(_STANDARD)}")
 
     def to_dict(self) -> dict[str, Any]:
-        """As builtin values."""
         return asdict(self)
 
     @classmethod
@@ -136,7 +131,7 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg]  # not subscrip
 
 
 def _add_context(record: logging.LogRecord) -> bool:
-    """Ids of the logging process: of the job, the worker and node, and in a worker those of the actor and the task."""
+    """Ids of the job, the worker and node, and in a worker those of the actor and the task."""
     backend = backend_if_started()
     if backend is None:
         return True
@@ -150,8 +145,6 @@ def _add_context(record: logging.LogRecord) -> bool:
 
 
 class _Form(logging.Formatter):
-    """Fields of a line besides the message."""
-
     def __init__(self, additional: list[str]) -> None:
         super().__init__(FORMAT)
         self._additional = additional
@@ -164,8 +157,6 @@ class _Form(logging.Formatter):
 
 
 class _AsText(_Form):
-    """A line of text, followed by the rest as ``name=value``."""
-
     def format(self, record: logging.LogRecord) -> str:
         extras = " ".join(f"{name}={value}" for name, value in self.extras(record).items())
         return f"{super().format(record)} {extras}"

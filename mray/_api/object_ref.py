@@ -1,8 +1,7 @@
 """`ObjectRef`: the promise of a value, and the handle that keeps it alive.
 
-In every process. A ref holds an `_entry` that belongs to the backend; while any ref in any process lives, the object does. It crosses
-processes inside of arguments and values: pickling asks the backend of this process for the object's owner, unpickling notifies the
-backend of the other process that it holds the object.
+A ref holds an `_entry` that belongs to the backend; while any ref in any process lives, the object does. Pickling asks this process's
+backend for the object's owner, unpickling notifies the other process's backend that it holds the object.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 else:
 
     class _Unimported:
-        """A module of annotations, for `typing.get_type_hints`: imported on first use, so that `import mray` stays cheap."""
+        """A module of annotations, imported on first use."""
 
         def __init__(self, name):
             self._name = name
@@ -48,15 +47,13 @@ class RefBackend(ABC):
         """
 
     def get_one(self, ref: ObjectRef, timeout: float | None) -> Any:
-        """As `get`, the value of one ref."""
         return self.get((ref,), timeout)[0]
 
     @abstractmethod
     def then(self, ref: ObjectRef, callback: Callable[..., None], *, soon: bool = True) -> Cancel:
         """Call `callback` once, in any thread, when the value (or error) is ready, immediately if it is.
 
-        Not `soon`: some milliseconds late, unless a thread of this process waits with `get`, `wait` or `wait_until`; that saves waking
-        one.
+        Not `soon`: some milliseconds late, unless a thread of this process waits; that saves waking one.
         """
 
     def future_of(self, ref: ObjectRef) -> asyncio.Future[Any]:
@@ -106,7 +103,6 @@ class RefBackend(ABC):
         return None
 
 
-#: Finds the engine of this process.
 _current_backend: Callable[[], RefBackend]
 
 
@@ -131,13 +127,12 @@ class ObjectRef(BaseID, Generic[T]):
                 raise TypeError(f"Unsupported type: {type(object_id)}, expected bytes")
             raise ValueError(f"ID string needs to have length {OBJECT_SIZE}, got {len(object_id)}")
         self._id = object_id
-        #: The backend's entry for the ref; None for ids that no backend created.
+        #: None for ids that no backend created.
         self._entry = entry
 
     __class_getitem__: Any = classmethod(types.GenericAlias)
 
     def task_id(self) -> TaskID:
-        """The task that returns the value."""
         return TaskID(self._id[:TASK_SIZE])
 
     def job_id(self) -> JobID:

@@ -1,7 +1,4 @@
-"""`PlacementGroup`: a reservation of resources as a user holds it.
-
-In every process. It is a name: its holders may put tasks and actors into the group, wait for it and remove it. It keeps nothing alive.
-"""
+"""`PlacementGroup`: a reservation of resources as a user holds it. It keeps nothing alive."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from mray._api.current import current_backend
 from mray._api.object_ref import ObjectRef
 from mray._common.ids import PlacementGroupID
 
-#: Ray counts the seconds of `PlacementGroup.wait` in 64 bits.
+#: Ray counts the seconds in 64 bits.
 _LONGEST = 1 << 63
 
 
@@ -49,10 +46,10 @@ class PlacementGroup:
         return len(self.bundle_specs)
 
     def ready(self) -> ObjectRef:
-        """A ref whose value is this group, as soon as all its bundles are reserved. Needs no resources; returns immediately.
+        """A ref whose value is this group, as soon as all its bundles are reserved. Needs no resources; returns immediately. Any thread.
 
-        `get` of it raises TaskPlacementGroupRemoved when the group is removed, and PlacementGroupUnschedulableError, immediately, when
-        this machine can never satisfy it: a GetTimeoutError too, which Ray raises when the time is up. Any thread.
+        `get` of it raises TaskPlacementGroupRemoved when the group is removed, and PlacementGroupUnschedulableError (a GetTimeoutError
+        too) immediately when this machine can never satisfy it.
         """
         backend = current_backend()
         if self.is_empty:
@@ -63,8 +60,7 @@ class PlacementGroup:
         """Wait until all bundles are reserved: True, or False after `timeout_seconds`.
 
         False immediately, with a warning, when this machine can never satisfy it; raises when the group is removed. A task that waits
-        here returns its CPUs meanwhile. Any thread. Raises Ray's errors for invalid seconds: TypeError, ValueError for nan,
-        OverflowError.
+        here returns its CPUs meanwhile. Any thread. Raises TypeError, ValueError for nan, OverflowError for invalid seconds.
         """
         if not -_LONGEST <= math.trunc(timeout_seconds) < _LONGEST:
             raise OverflowError("Python int too large to convert to C long")

@@ -1,7 +1,4 @@
-"""Ray's private attributes of handles, methods and remote functions that wrappers of its calls read.
-
-In every process. Each is computed when it is read, from what mray stores of a class or a function; mray itself reads none of them.
-"""
+"""Ray's private attributes of handles, methods and remote functions that wrappers read; mray reads none."""
 
 from __future__ import annotations
 
@@ -36,11 +33,10 @@ def _option(name: str, default: Any) -> Callable[[ActorMethodSpec], Any]:
     return lambda spec: (spec.options or {}).get(name, default)
 
 
-#: Options of methods, and their defaults.
+#: With their defaults.
 _OPTIONS = {"max_task_retries": 0, "retry_exceptions": None, "generator_backpressure_num_objects": -1, "enable_task_events": True}
 _KEYS = {name: f"_{name}" if name.startswith("generator") else name for name in _OPTIONS}
 
-#: Of a method, by its name.
 METHOD: Mapping[str, Callable[[ActorMethodSpec], Any]] = {
     "_method_name": lambda spec: spec.name,
     "_num_returns": lambda spec: spec.num_returns,
@@ -62,7 +58,6 @@ def _where_set(option: str) -> Callable[[ActorBlueprint], dict[str, Any]]:
     return tell
 
 
-#: Of a handle, by its class of actors.
 HANDLE: Mapping[str, Callable[[ActorBlueprint], Any]] = {
     "_ray_method_signatures": _by_method(_parameters),
     "_ray_method_num_returns": _by_method(_decorated_returns),

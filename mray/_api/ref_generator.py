@@ -1,7 +1,7 @@
 """`ObjectRefGenerator`: the refs of the items of a remote generator, one after the other while it runs.
 
-In every process. The generator is the only holder of a stream that belongs to the backend: when the generator dies, the remote function
-stops at its next ``yield`` and unread items are freed. So it cannot be copied or pickled.
+It is the only holder of a stream that belongs to the backend: when it dies, the remote function stops at its next ``yield`` and unread
+items are freed. So it cannot be copied or pickled.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NOT_PICKLED = "You cannot return or pass a generator to other task. Serializing
 class StreamingGeneratorStats:
     """The answer that a remote generator gets for each value that it yields."""
 
-    #: Seconds that storing the value took.
+    #: Seconds.
     object_creation_dur_s: float
 
 
@@ -52,7 +52,7 @@ class RefStream(Protocol):
         """Wait until an item has arrived or the generator is over. Returns False when `timeout` seconds have passed."""
 
     def is_over(self) -> bool:
-        """Whether nothing more will arrive, and everything that has arrived was taken."""
+        """Whether everything has arrived and was taken."""
 
     def has_failed(self) -> bool:
         """Whether `done` is an error."""
@@ -77,7 +77,6 @@ def _limit(timeout_s: float | None) -> float | None:
 
 
 def _give_back(local: dict[str, Any], ref: ObjectRef) -> None:
-    """Undo `next`."""
     if not ref.is_nil():
         local["self"].put_back(ref)
 
@@ -139,14 +138,14 @@ class ObjectRefGenerator(Generic[T_co]):
         return self._stream.done
 
     def next_ready(self) -> bool:
-        """Whether ``get(next(generator))`` would return, or raise, without waiting. False when it is exhausted. Does not wait."""
+        """Whether ``get(next(generator))`` would return, or raise, without waiting; False when it is exhausted."""
         if self.is_finished():
             return False
         self._stream.await_next(0)
         return not self.is_finished() and current_backend().wait(self._stream.peek(1), 1, 0)[0] != []
 
     def is_finished(self) -> bool:
-        """Whether it is exhausted: the remote generator is over and everything was taken. Does not wait."""
+        """Whether the remote generator is over and everything was taken. Does not wait."""
         stream = self._stream
         return stream.is_over() and (self._failure_taken or not stream.has_failed())
 

@@ -1,8 +1,4 @@
-"""`RemoteFunction`: a function that runs elsewhere.
-
-In every process. It has the user's function, its checked options and its signature; the engine that runs it caches what it needs in
-`RemoteFunction.export_cache` (see `mray._api.backend.Backend.exports`).
-"""
+"""`RemoteFunction`: a function that runs elsewhere."""
 
 from __future__ import annotations
 
@@ -20,21 +16,19 @@ from mray._common.kept import os
 from mray._common.options import TASK_OPTIONS, check_task_options, complete_task_options
 
 _NEVER = 1 << 30
-#: The parts of a function that travel.
 _STATE = ("function", "name", "module", "uuid", "is_generator", "signature", "given_options", "decorator", "__doc__")
-#: Sets of options that are cached for each function.
+#: Sets of options cached for each function.
 MOST_KEPT = 32
-#: Options that Ray's functions have with their defaults; others are None where they are not given.
+#: With their defaults; others are None where they are not given.
 _COMPLETED = ("max_calls", "max_retries", "retry_exceptions")
-#: Options of these types are compared.
 _SIMPLE = (int, float, str, bool, type(None))
 
 
 class RemoteFunction:
     """The result of `remote` for a function. ``f.remote(...)`` starts a task and returns the ref of its result.
 
-    For backends: `function`, `name` (qualified), `module`, `uuid` (the same in every copy of this object), `default_options` (complete;
-    always the same dict, so its identity may serve as a key; so may that of a call's own options), `export_cache` (one backend's cache).
+    For backends: `function`, `name` (qualified), `module`, `uuid` (the same in every copy), `default_options` (complete; always the same
+    dict, whose identity may serve as a key; so may that of a call's own options), `export_cache` (one backend's cache).
     """
 
     __slots__ = (
@@ -64,12 +58,10 @@ class RemoteFunction:
     #: A call with `low` to `high` positional arguments and no keywords needs no check.
     low: int
     high: int
-    #: The user's options, unmerged.
     given_options: dict[str, Any]
     default_options: dict[str, Any]
-    #: Complete options of single calls, by the names, types and values of the given ones.
+    #: By the names, types and values of the given ones.
     completed_options: dict[tuple[Any, ...], dict[str, Any]]
-    #: A backend, and its cache.
     export_cache: tuple[Any, dict[str, Any]]
     decorator: Callable[..., Any] | None
 
@@ -102,7 +94,7 @@ class RemoteFunction:
         self.__class__ = subclass(RemoteFunction, **own, **({"__doc__": self.__doc__} if self.__doc__ else {}))
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        # The function may be an empty shell yet: it is being unpickled, and this object is one of its globals.
+        # The function may be an empty shell: it is being unpickled, and this object is one of its globals.
         *fields, doc = state
         for name, value in zip(_STATE, fields, strict=False):
             setattr(self, name, value)
@@ -159,7 +151,7 @@ class RemoteFunction:
         return _submit(self, args or (), kwargs or {}, merged)
 
     def options(self, **options: Any) -> RemoteFunctionWithOptions:
-        """The function with other options: ``f.options(num_cpus=2).remote(...)``. Accepts the options of `mray.remote` for functions."""
+        """The function with other options: ``f.options(num_cpus=2).remote(...)``."""
         return RemoteFunctionWithOptions(self, options)
 
     options.__signature__ = option_signature(  # type: ignore[attr-defined]
@@ -198,7 +190,7 @@ def _submit(function: RemoteFunction, args: Sequence[Any], kwargs: dict[str, Any
 
 
 def _merged(function: RemoteFunction, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The complete options of a call; for equal ones the same dict, where that is cheap to see."""
+    """For equal ones the same dict, where that is cheap to see."""
     key = tuple([(name, type(value), value) for name, value in options.items() if type(value) in _SIMPLE])
     kept = function.completed_options
     merged = kept.get(key) if len(key) == len(options) else None

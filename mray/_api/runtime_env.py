@@ -1,7 +1,6 @@
 """`RuntimeEnv`: how a process of user code is started, as a dict that checks itself.
 
-Pure; any process. Fields that mray cannot set up are refused by name: a program that asks for packages and runs without them fails later
-and worse.
+Fields that mray cannot set up are refused by name.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any
 from mray._common.environment_rules import check_environment, packages_of
 from mray._common.log import logger
 
-#: Names under which Ray's object stores arguments of its constructor.
+#: Names under which Ray's object stores these.
 _KEPT_AS = {"nsight": "_nsight", "rocprof_sys": "_rocprof_sys"}
 
 
@@ -81,23 +80,19 @@ class RuntimeEnv(dict[str, Any]):
             super().__setitem__(name, value)
 
     def set(self, name: str, value: Any) -> None:
-        """The same as ``environment[name] = value``."""
         self[name] = value
 
     def to_dict(self) -> dict[str, Any]:
-        """A copy of builtin values."""
         copied: dict[str, Any] = dict(deepcopy(self))
         if "config" in copied:
             copied["config"] = dict(copied["config"])
         return copied
 
     def serialize(self) -> str:
-        """As JSON."""
         return json.dumps(type(self)(**self), sort_keys=True)
 
     @classmethod
     def deserialize(cls, serialized_runtime_env: str) -> RuntimeEnv:
-        """The environment of a text of `serialize`."""
         return cls(_validate=False, **json.loads(serialized_runtime_env))
 
     def env_vars(self) -> dict[str, str]:
@@ -133,7 +128,7 @@ class RuntimeEnv(dict[str, Any]):
         """The requirements for uv."""
         return dict(self.get("uv") or {})
 
-    # Fields that mray cannot set up are refused when they are given; a deserialized environment may have them.
+    # A deserialized environment may have these; given ones are refused.
     def has_conda(self) -> bool:
         return bool(self.get("conda"))
 

@@ -1,7 +1,4 @@
-"""The signature of a function: checked at the call, carried by handles.
-
-A signature consists of builtin values only, so that a handle can take it into processes that do not have the class.
-"""
+"""The signature of a function, of builtin values only, so that a handle can take it into processes that do not have the class."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ _MANY = 1 << 30
 
 
 class CallSignature:
-    """The parameters of a function, quick to compare with a call.
+    """The parameters of a function.
 
     A call with `low` to `high` positional arguments and no keywords is valid; for any other `check` decides.
     """
@@ -32,7 +29,7 @@ class CallSignature:
     __slots__ = ("_open", "_places", "_required", "_signature", "high", "low", "parameters")
 
     def __init__(self, parameters: Sequence[ParameterInfo] | None) -> None:
-        #: None: unknown, everything is accepted.
+        #: None: everything is accepted.
         self.parameters = tuple(parameters) if parameters is not None else None
         self._signature: inspect.Signature | None = None
         self.low, self.high = 0, _MANY
@@ -40,7 +37,7 @@ class CallSignature:
         self._open = True
         #: Keyword -> position; `_MANY` when it is keyword-only.
         self._places: dict[str, int] = {}
-        #: (keyword, position) of required arguments; None for positional-only ones.
+        #: None for positional-only ones.
         self._required: list[tuple[str | None, int]] = []
         if self.parameters is not None:
             self.low, self.high = _bounds(self.parameters)

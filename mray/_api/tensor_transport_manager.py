@@ -91,7 +91,7 @@ class TensorTransportManager(ABC):
         return FetchRequest(obj_id=obj_id, tensors=tensors)
 
     def wait_fetch_complete(self, fetch_request: FetchRequest, timeout: float = -1) -> list[Any]:
-        """The tensors of a fetch, waiting `timeout` seconds at most (-1: without limit). Raises TimeoutError."""
+        """Wait `timeout` seconds at most (-1: without limit). Raises TimeoutError."""
         return fetch_request.tensors
 
     @abstractmethod

@@ -1,7 +1,6 @@
 """Type hints of graph edges: how the tensors in a DAG node's result travel, and where they arrive.
 
-In the process that binds; plain data that knows no channel. `DAGNode.with_tensor_transport` and `DAGNode.with_type_hint` attach a hint
-to a DAG node; the compiler reads it and picks the mechanism.
+Plain data, attached by `DAGNode.with_tensor_transport` and `DAGNode.with_type_hint`; the compiler picks the mechanism.
 
 ====================  =================  ==============================================================================
 asked for             ``transport``      ``mechanism``: what the user named, and the compiler must use or refuse
@@ -25,7 +24,6 @@ from mray._api.communicator import Communicator
 
 __all__ = ["AutoTransportType", "ChannelOutputType", "Device", "TorchTensorType", "tensor_transport"]
 
-#: The transport that each mechanism belongs to.
 _MECHANISMS = {"shm": "auto", "nccl": "accelerator", "cuda_ipc": "accelerator"}
 
 
@@ -62,14 +60,11 @@ class ChannelOutputType:
 
 
 class _TensorHint(ChannelOutputType):
-    """The fields of every hint about tensors."""
-
     def __init__(self, device: Device, static_shape: bool, direct_return: bool) -> None:
-        #: Where the tensors arrive.
         self.device = device
-        #: Whether every execution has tensors of the same shapes and dtypes.
+        #: Every execution has tensors of the same shapes and dtypes.
         self.static_shape = static_shape
-        #: Whether the value is one tensor, and not a structure that holds tensors.
+        #: The value is one tensor, and not a structure that holds tensors.
         self.direct_return = direct_return
 
 
@@ -93,10 +88,10 @@ class TorchTensorType(_TensorHint):
         _direct_return: bool | None = False,
     ) -> None:
         super().__init__(device, _static_shape, bool(_direct_return))
-        #: The only mechanism that the user allows; None leaves the choice.
+        #: None leaves the choice.
         self.mechanism: str | None = None
         self._communicator: Communicator | None = None
-        #: The id of the communicator that carries the values, once the graph is compiled.
+        #: None until the graph is compiled.
         self.communicator_id: str | None = None
         if isinstance(transport, Communicator):
             self._communicator = transport

@@ -1,7 +1,6 @@
 """The verbs: what a user calls on sessions, objects and actors.
 
-In every process, any thread. Each checks its arguments, with Ray's texts, and passes them to the backend of the process; those that need
-a session start one when there is none (`current_backend`).
+Any thread. Each checks its arguments, with Ray's texts, and passes them to the backend; those that need a session start one.
 """
 
 from __future__ import annotations
@@ -77,10 +76,10 @@ def get(object_refs: GraphRef[R], *, timeout: float | None = None, _use_object_s
 def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bool = False) -> Any:
     """The value of a ref, or the values of a list of refs, in order.
 
-    Waits without limit by default; `timeout` in seconds, 0 does not wait: GetTimeoutError, after which the ref is still valid. Raises
-    what the task raised, as soon as one of the refs has failed even if others are pending; ActorDiedError or WorkerCrashedError
-    immediately when the process that worked on it dies. KeyboardInterrupt (Ctrl-C) in a driver cancels the tasks that this call was
-    waiting for, not calls of actors, unless MRAY_CANCEL_ON_INTERRUPT says otherwise.
+    `timeout` in seconds (default: no limit; 0 does not wait): GetTimeoutError, after which the ref is still valid. Raises what the task
+    raised, as soon as one of the refs has failed; ActorDiedError or WorkerCrashedError immediately when the process that worked on it
+    dies. KeyboardInterrupt (Ctrl-C) in a driver cancels the tasks that this call was waiting for, not calls of actors, unless
+    MRAY_CANCEL_ON_INTERRUPT says otherwise.
 
     Tensors that a method left with its actor (``tensor_transport``) are fetched; ValueError for "gloo" and "nccl" unless
     `_use_object_store` makes them come through host memory.
@@ -94,7 +93,7 @@ def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bo
     if isinstance(object_refs, GraphRef):
         return object_refs.get(timeout)
     if isinstance(object_refs, ObjectRefGenerator):
-        return object_refs  # as Ray does: its items are refs, and it is none itself
+        return object_refs  # as Ray does
     backend = current_backend()
     if not isinstance(object_refs, list):
         raise ValueError(
@@ -112,7 +111,6 @@ def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bo
     return backend.get(object_refs, timeout) if object_refs else []
 
 
-#: The types in a list of only refs.
 _PLAIN = {ObjectRef}
 
 
@@ -183,9 +181,8 @@ def wait(
 ) -> tuple[list[Any], list[Any]]:
     """Wait until `num_returns` refs are ready, or `timeout` seconds have passed: (ready, not ready), each in the order given.
 
-    At most `num_returns` are ready, even if more are. A failed ref is ready; a generator of refs is when its next item is, or when it is
-    exhausted. `fetch_local` has no effect: there is one host. Results of compiled graphs may be among them; waiting for one does not
-    take it.
+    At most `num_returns` are ready. A failed ref is ready; a generator of refs is when its next item is, or when it is exhausted.
+    `fetch_local` has no effect. Results of compiled graphs may be among them; waiting for one does not take it.
     """
     backend = current_backend()
     if isinstance(ray_waitables, (ObjectRef, ObjectRefGenerator)):
@@ -201,7 +198,7 @@ def wait(
             raise ValueError(f"The 'timeout' argument must be nonnegative. Received {timeout}")
     others: list[Any] = []
     if len(ray_waitables) < LONG_LIST or not backend.has_left(ray_waitables):
-        # Long lists may be passed repeatedly, so this is fast for each ref. (Equal refs share their entry.)
+        # Fast for each ref, since long lists may be passed repeatedly. (Equal refs share their entry.)
         entries = {ref._entry for ref in ray_waitables if ref.__class__ is ObjectRef}
         if len(entries) != len(ray_waitables):
             others = [each for each in ray_waitables if each.__class__ is not ObjectRef]
@@ -232,7 +229,7 @@ def _check_waitables(waitables: list[Any], others: list[Any], entries: int) -> N
 
 
 def _wait_among(waitables: list[Any], others: list[Any], num_returns: int, timeout: float | None) -> tuple[list[Any], list[Any]]:
-    """As `wait`, when `others` are no refs of objects: a generator is as ready as its next item."""
+    """A generator is as ready as its next item."""
     refs = waitables
     given: dict[int, Any] = {}
     if any(isinstance(each, ObjectRefGenerator) for each in others):
@@ -273,8 +270,7 @@ def cancel(ray_waitable: ObjectRef | ObjectRefGenerator, *, force: bool = False,
 def kill(actor: ActorHandle | type[Any], *, no_restart: bool = True) -> None:
     """Kill an actor's process immediately; neither ``atexit`` nor ``__ray_shutdown__`` runs. With ``no_restart=False`` it may be restarted.
 
-    When this returns the process runs no more code, and answers no call of any process. Raises ActorHandleNotFoundError for a handle of
-    a session that has ended.
+    When this returns the process runs no more code. Raises ActorHandleNotFoundError for a handle of a session that has ended.
     """
     backend = current_backend()
     if not isinstance(actor, ActorHandle):
@@ -327,8 +323,8 @@ def available_resources() -> dict[str, float]:
 def timeline(filename: str | None = None) -> list[dict[str, Any]] | None:
     """Calls with their times: the last 10 000 of each live worker, as events of a Chrome trace; or written to a file of that name.
 
-    The file opens in https://ui.perfetto.dev and ``chrome://tracing``. For the time in which a compiled graph was profiled
-    (`CompiledGraph.profile`) it also has the parts of calls, and the graph's operations. Times are microseconds of CLOCK_MONOTONIC.
+    For the time in which a compiled graph was profiled (`CompiledGraph.profile`) it also has the parts of calls, and the graph's
+    operations. Times are microseconds of CLOCK_MONOTONIC.
     """
     backend = backend_if_started()
     if backend is None:
