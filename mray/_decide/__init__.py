@@ -8,7 +8,7 @@ No clock, connection, thread, lock or randomness is in here (a contract of impor
 
 Three warm paths ask a machine whether its decision is the usual one, and act without an instruction:
 
-    ActorCaller.submit      sends a call       (ActorQueue.flows, written out)         in place of ActorQueue.submitted -> Send
-    TaskPool.submit         pushes a task      (LeasePool.flows, LeasePool.pushed)     in place of LeasePool.submitted -> Push
-    StreamReader.arrived    stores items       (Stream.flows)                          in place of Stream.arrived -> Store
+    ActorCaller.submit      sends a call       (ActorQueue.sends_directly, written out)        in place of ActorQueue.submitted -> Send
+    TaskPool.submit         pushes a task      (LeasePool.immediate_lease, LeasePool.pushed)   in place of LeasePool.submitted -> Push
+    StreamReader.arrived    stores items       (Stream.stores_directly)                        in place of Stream.arrived -> Store
 """

@@ -23,12 +23,14 @@ from typing import Any
 import pytest
 
 from mray._api.current import current_backend
+from mray._common.options import session_options
 from mray._ipc.sessions import address_of
 from mray._ipc.table import BYTES, ROW_WORDS
 from mray._joining import address as addresses
 from mray._joining import persistent
 from mray._joining.persistent import stop_persistent
 from mray._objects.store import SegmentStore
+from mray.exceptions import RaySystemError
 from tests.checkout import python_path
 
 pytestmark = pytest.mark.only("mray")
@@ -794,6 +796,20 @@ def other_place() -> Iterator[str]:
         left = addresses.running(place)
         if left is not None:
             stop_persistent(left, force=True)
+
+
+def test_a_session_that_ends_while_it_starts_is_an_error(other_place, monkeypatch):
+    publish = persistent.publish
+
+    def publish_and_end(directory: str, pid: int) -> None:
+        publish(directory, pid)
+        found = addresses.running(other_place)
+        assert found is not None
+        stop_persistent(found)
+
+    monkeypatch.setattr(persistent, "publish", publish_and_end)
+    with pytest.raises(RaySystemError, match="the session ended while it was starting"):
+        persistent.start_persistent(session_options(num_cpus=1, temp_dir=other_place))
 
 
 def test_each_temporary_directory_may_have_one(session, other_place, fresh):

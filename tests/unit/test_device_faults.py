@@ -127,8 +127,13 @@ def test_the_errors_of_kernels_are_faults_and_others_are_not(pair: Pair, status:
     mark(pair.device, 0)
     pair.device.check()
     pair.one.fault = status
-    for call in (lambda: mark(pair.device, 0), pair.device.check, pair.device.create_stream):
-        with pytest.raises(DeviceFaultError) as caught:
+    for call, action in (
+        (lambda: mark(pair.device, 0), None),
+        (pair.device.check, "Asking for faults failed"),
+        (lambda: pair.platform.synchronize(pair.device, 0), "Waiting for a stream failed"),
+        (pair.device.create_stream, None),
+    ):
+        with pytest.raises(DeviceFaultError, match=action) as caught:
             call()
         assert caught.value.name
     pair.one.fault = 400

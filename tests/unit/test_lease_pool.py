@@ -163,7 +163,7 @@ class Stage:
         return task
 
     def submit_again(self, task: Task) -> None:
-        lease = self.pool.flows(task)
+        lease = self.pool.immediate_lease(task)
         if lease is None:
             self.follow(self.pool.submitted(task, self.now))
         else:
@@ -801,10 +801,10 @@ def test_a_reply_over_an_ended_lease_raises_with_the_event_log() -> None:
 
 # ------------------------------------------------------------------------------------------ walks
 def check_flow(stage: Stage) -> None:
-    """A task that flows is pushed to the lease that a submission would have chosen, and nothing else is decided then."""
+    """A task with an immediate lease is pushed to the lease that a submission would have chosen, and nothing else is decided then."""
     pool = stage.pool
     task = Task(10_000_000, 1)
-    lease = pool.flows(task)
+    lease = pool.immediate_lease(task)
     if lease is None:
         return
     before = {each.lease_id: dict(each.pipeline) for each in pool.leases.values()}

@@ -27,9 +27,9 @@ Outcome = tuple[list[Any], Any]
 
 def test_every_shortcut_is_listed_and_compared() -> None:
     for shell, question in (
-        (ActorCaller.submit, "ActorQueue.flows"),
-        (TaskPool.submit, "LeasePool.flows"),
-        (StreamReader.arrived, "Stream.flows"),
+        (ActorCaller.submit, "ActorQueue.sends_directly"),
+        (TaskPool.submit, "LeasePool.immediate_lease"),
+        (StreamReader.arrived, "Stream.stores_directly"),
     ):
         assert f"{shell.__qualname__}" in mray._decide.__doc__ and question in mray._decide.__doc__
 
@@ -235,6 +235,6 @@ def test_items_arrive_as_their_stream_decides() -> None:
             reader.arrived(comes, first, items)
             return reader.acts
 
-        stored += shell.flows(comes, first)
+        stored += shell.stores_directly(comes, first)
         assert outcome(shell, act) == outcome(decider, decide), (state, first, number)
     assert stored > 10

@@ -80,7 +80,7 @@ class Stage:
     def arrive(self, link: Link, first: int, count: int) -> None:
         """The value of each item is its number."""
         items = list(range(first, first + count))
-        if self.stream.flows(link, first):
+        if self.stream.stores_directly(link, first):
             self.follow(self.stream.stored(items))
         else:
             self.follow(self.stream.arrived(link, first, items))
@@ -112,11 +112,11 @@ class Stage:
 
 def test_items_flow_once_the_first_have_come() -> None:
     stage, link = Stage(), Link()
-    assert not stage.stream.flows(link, 0)
+    assert not stage.stream.stores_directly(link, 0)
     stage.arrive(link, 0, 2)
-    assert stage.stream.flows(link, 2)
-    assert not stage.stream.flows(link, 1)
-    assert not stage.stream.flows(Link(), 2)
+    assert stage.stream.stores_directly(link, 2)
+    assert not stage.stream.stores_directly(link, 1)
+    assert not stage.stream.stores_directly(Link(), 2)
     stage.arrive(link, 2, 1)
     assert list(stage.stream.items) == [0, 1, 2]
 
@@ -139,7 +139,7 @@ def test_promises_are_those_of_the_items_that_come_next() -> None:
     there, first, second = stage.look_ahead(3)
     assert there == 0
     assert stage.look_ahead(2) == [0, first]
-    assert not stage.stream.flows(link, 1)
+    assert not stage.stream.stores_directly(link, 1)
     stage.arrive(link, 0, 2)
     assert (first.value, second.value) == (1, None)
     stage.arrive(link, 2, 2)

@@ -67,7 +67,7 @@ class ActorQueue(Generic[AnyCall]):
         self.event_log = EventLog("the calls to actor", actor_id)
 
     # ------------------------------------------------------------------------------------ questions
-    def flows(self) -> bool:
+    def sends_directly(self) -> bool:
         """Whether a call whose arguments are ready is sent immediately."""
         return self.link is not None and not self.link.closed and (not self.queue or self.unordered)
 
@@ -80,7 +80,7 @@ class ActorQueue(Generic[AnyCall]):
 
     # ------------------------------------------------------------------------------------ events of this process
     def submitted(self, call: AnyCall) -> do.Instructions:
-        if call.waiting == 0 and self.flows():
+        if call.waiting == 0 and self.sends_directly():
             return [do.Send(call)]
         if self.state == DEAD:
             return [do.FailDead(call, None)]
@@ -296,7 +296,7 @@ class ActorQueue(Generic[AnyCall]):
             assert all(call.was_sent for call in self.aside), self.event_log
         if self.state == RESTARTING:
             assert self.link is None, self.event_log
-        if self.flows() and self.queue:
+        if self.sends_directly() and self.queue:
             assert all(map(self._is_held, self.queue)), self.event_log
         elif self.link is not None and not self.link.closed and self.queue:
             assert self._is_held(self.queue[0]), self.event_log

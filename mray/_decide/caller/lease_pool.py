@@ -125,7 +125,7 @@ class LeasePool(Generic[AnyTask]):
         self.event_log = EventLog("the tasks of", name)
 
     # ------------------------------------------------------------------------------------ questions
-    def flows(self, task: AnyTask) -> Lease | None:
+    def immediate_lease(self, task: AnyTask) -> Lease | None:
         """The lease that a submitted task is pushed to when no other decision is needed; then it is `pushed`."""
         if self.queue:
             return None
@@ -379,7 +379,7 @@ class LeasePool(Generic[AnyTask]):
         if not queue:
             return []
         out: do.Instructions = []
-        # Breadth first, as in `flows`.
+        # Breadth first, as in `immediate_lease`.
         for lease in self.leases.values():
             if not lease.pipeline and lease.takes():
                 out.append(self._push(lease, 1, now))

@@ -57,7 +57,7 @@ class Stream:
         self.event_log = EventLog("the stream of task", task_id)
 
     # ------------------------------------------------------------------------------------ questions
-    def flows(self, link: Link, first: int) -> bool:
+    def stores_directly(self, link: Link, first: int) -> bool:
         """Whether items that begin with this number are stored as they are."""
         return first == self.state[ARRIVED] and link is self.link and not self.promises and not self.state[DROPPED]
 

@@ -65,7 +65,8 @@ class ActorCaller:
         call.source = self
         actor = self.actor
         link = actor.link
-        if link is not None and not call.waiting and not link.closed and (not actor.queue or actor.unordered):  # as `ActorQueue.flows`
+        # As `ActorQueue.sends_directly`.
+        if link is not None and not call.waiting and not link.closed and (not actor.queue or actor.unordered):
             self.push(call)
         else:
             self._follow(actor.submitted(call))

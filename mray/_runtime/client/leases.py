@@ -76,7 +76,7 @@ class TaskPool:
         if self.client.fatal is not None:
             call.fail(self.client.fatal)
             return
-        lease = self.tasks.flows(call)
+        lease = self.tasks.immediate_lease(call)
         if lease is not None and self._under_way is None:
             self.tasks.pushed(lease, call, self._clock())
             self._post(lease, call)

@@ -87,7 +87,7 @@ class StreamReader:
     # ------------------------------------------------------------------------------------ events (client's lock held)
     def arrived(self, connection: Connection, first: int, items: list[Result]) -> None:
         # POINT items come
-        if self.stream.flows(connection, first):
+        if self.stream.stores_directly(connection, first):
             self.store(first, items)
         else:
             self._follow(self.stream.arrived(connection, first, items))

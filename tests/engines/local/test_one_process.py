@@ -223,6 +223,15 @@ def test_what_needs_a_process_is_refused_at_the_call(session):
         task.options(runtime_env={"pip": ["numpy"]}).remote()
 
 
+def test_a_condition_that_the_caller_does_not_hold_refuses_to_wait(session):
+    @mray.remote
+    def wait_unheld() -> None:
+        threading.Condition().wait()
+
+    with pytest.raises(RuntimeError, match="cannot wait on un-acquired lock"):
+        mray.get(wait_unheld.remote())
+
+
 def test_a_thread_of_the_user_may_call(session):
     @session.remote
     def double(value):
