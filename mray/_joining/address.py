@@ -1,8 +1,8 @@
 """The address of a user's persistent session: one file, ``address``, beside the sessions of a temporary directory.
 
-The file holds the session's directory, its node's pid and that process's start time, which makes the pid unambiguous. It lies in the
-user's folder, which no other user may enter, is written and removed atomically, and is valid only while a process of the session holds
-its lock: the file of a dead session is removed by the next reader.
+It holds the session's directory, its node's pid and that process's start time, which makes the pid unambiguous. It lies in the user's
+folder, which no other user may enter, is written and removed atomically, and is valid only while a process of the session holds its
+lock: the next reader removes the file of a dead session.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ class Address(NamedTuple):
 
     session_dir: str
     node_pid: int
-    #: See `mray._ipc.process.start_of`.
     node_start: int
     #: Versions of Python and of mray, which a driver must match.
     versions: list[str]

@@ -11,11 +11,8 @@ The node watches the process that has started it until the session is named, so 
 Afterwards only `mray stop` or a signal ends it. If the node is killed, the kernel ends the workers, the zygote or else a driver removes
 the names, and every driver gets an error.
 
-The end of a driver ends only its own work (`mray._decide.scheduler.root_names`). Its workers run with its ``sys.path`` and working
-directory, and the environment variables of `mray start`.
-
-A driver joins a private session in the same way, by its address (`gcs_address` of any of its processes), so that a program started by
-one of its workers finds its actors. The session still ends with the driver that has started it.
+The end of a driver ends only its own work. Its workers run with its ``sys.path`` and working directory, and the environment variables of
+`mray start`. A private session is joined in the same way, by its address, and still ends with the driver that has started it.
 
 Rejected: a listener on the network (connect over ssh and be a driver there).
 """
@@ -56,13 +53,13 @@ from mray.exceptions import RaySystemError, describe_status
 if TYPE_CHECKING:
     from mray._common.options import SessionOptions
 
-#: Seconds that a node may take to end all its processes before `stop` kills it.
+#: Before `stop` kills the node.
 STOP_SECONDS = 20.0
-#: Seconds that a driver waits for a dead node to exit.
+#: For a dead node to exit.
 _GONE_SECONDS = 1.0
-#: Seconds that it waits for the zygote to clean up after that node, and between two checks.
+#: For the zygote to clean up after that node, and between two checks.
 _CLEAN_SECONDS, _CLEAN_LOOK = 10.0, 0.002
-#: Seconds that a private session's node may take to answer before it counts as dead.
+#: After which a private session's node counts as dead.
 _ANSWER_SECONDS = 30.0
 #: Unlimited: the node answers when it is ready, and its death closes the socket.
 _FOR_EVER = 86_400.0
@@ -74,7 +71,7 @@ _NONE_RUNS = (
 
 
 class AlreadyRunningError(RuntimeError):
-    """Raised when a persistent session already runs under this temporary directory: `address`."""
+    """Raised when one already runs under this temporary directory: `address`."""
 
     def __init__(self, address: Address) -> None:
         super().__init__(f"a session is running already in {address.session_dir} (node pid {address.node_pid}); end it with mray stop")
@@ -82,7 +79,7 @@ class AlreadyRunningError(RuntimeError):
 
 
 class OutOfSightError(RuntimeError):
-    """Raised when the processes of a session that is to be ended cannot be seen from here."""
+    """Raised when the processes of a session to be ended cannot be seen from here."""
 
     def __init__(self, directory: str) -> None:
         super().__init__(
@@ -200,12 +197,11 @@ def _private(directory: str) -> Address | None:
 
 
 class JoinedSession(SessionHold):
-    """A driver's hold on a persistent session, which continues when this driver leaves."""
+    """A driver's hold on a persistent session."""
 
     def __init__(self, address: Address, client: Client) -> None:
         super().__init__(address.session_dir, client)
         self._address = address
-        #: Whether none of this driver's work runs any more.
         self._left = False
         client.from_node.on({m.LEFT: self._on_left})
 

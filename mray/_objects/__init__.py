@@ -4,11 +4,9 @@
                                            --store---> shared-memory segment -----> mapped by readers, read-only
                                                        (a file, when memory is full)
 
-`ownership` says how long an object is needed, `remote_error` carries exceptions. `tensors` and `tables` know the memory of torch and
-Arrow. Nothing here blocks or talks to another process.
+Nothing here blocks or talks to another process.
 
 ====================  ====================================================================================================
-entry                 the state of one object in a process that knows it: form, payload, counts
 form                  the encoding of a payload: pickled, packed, failed, in a segment, tensors
 owner, borrower       the process that created the object; one that holds a ref to it
 segment               shared memory that holds one large value; recycled by its producer

@@ -1,7 +1,7 @@
 """Plain numpy arrays for the pickler: their memory, dtype and shape.
 
 numpy's own reducer costs several times as much for small arrays. It remains for arrays that are not of numbers, have gaps, Fortran order
-or no elements, and for subclasses. numpy is imported only when an array needs it.
+or no elements, and for subclasses.
 """
 
 from __future__ import annotations
@@ -38,13 +38,12 @@ def plain_arrays(values: Sequence[Any], least: int) -> list[int]:
 
 
 def _name(array: Any) -> str | None:
-    """The dtype's name of a plain array with elements; None for any other."""
     dtype = array.dtype
     return _names.get(dtype) if dtype.metadata is None and array.flags.c_contiguous and array.size else None
 
 
 def reduce_array(array: Any) -> Any:
-    """The reducer of ``numpy.ndarray``: a plain array's memory goes out of band."""
+    """A plain array's memory goes out of band."""
     name = _name(array)
     if name is None:
         return array.__reduce_ex__(5)

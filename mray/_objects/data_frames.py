@@ -1,8 +1,7 @@
 """Frames and series of polars, pickled as Arrow tables, whose buffers go out of band.
 
-polars' own pickle copies all data twice; a pyarrow table shares the memory with the frame, in the writer and in the reader. polars'
-method remains for values with columns that Arrow cannot represent, that use little of their buffers, that are small or have small
-chunks, and where pyarrow is not installed.
+polars' own pickle copies all data twice; a pyarrow table shares the memory with the frame. polars' method remains for columns that
+Arrow cannot represent, for values that use little of their buffers, are small or have small chunks, and without pyarrow.
 """
 
 from __future__ import annotations
@@ -64,13 +63,13 @@ def _least() -> int:
 
 
 def _is_restored(column: Any) -> bool:
-    """Whether Arrow's pickle preserves a column: it does not preserve objects or fixed-width arrays."""
+    """Arrow's pickle does not preserve objects or fixed-width arrays."""
     kind = str(column.dtype)
     return "Object" not in kind and "Array" not in kind
 
 
 def _order(column: Any) -> bool | None:
-    """True for a column known to be sorted descending, False for ascending, else None."""
+    """True: known to be sorted descending; False: ascending."""
     flags = column.flags
     return True if flags["SORTED_DESC"] else False if flags["SORTED_ASC"] else None
 

@@ -1,8 +1,7 @@
 """Entries: the state of an object in one process, and the moment when it is needed no more.
 
-All refs of an object in a process point to the same `Entry`, and Python counts the references: refs, calls with the object as an
-argument, zero-copy views of its value and borrowers' records all hold the entry. When none is left, its guard, a finalizer, frees the
-memory in the owner, or notifies the owner.
+All refs of an object in a process point to the same `Entry`: refs, calls with the object as an argument, zero-copy views of its value
+and borrowers' records hold it. When none is left, its guard, a finalizer, frees the memory in the owner, or notifies the owner.
 
     owner's process                                borrower's process
     ObjectRef --+                                  ObjectRef --+
@@ -34,11 +33,11 @@ class Entry:
     Invariant: `form` is ``None`` while the value is pending and is written last; a thread that sees another value may read the rest.
     """
 
-    # Class attributes instead of slots and a constructor: most fields keep their defaults.
+    # Class attributes, not slots: most fields keep their defaults.
 
-    #: Why refs are unusable whose entries are not of the class of this process's session.
+    #: For entries that are not of the class of this process's session.
     ended = "it belongs to a session that has ended, or no session created it"
-    #: The process that owns the object, or None for this one.
+    #: None: this process.
     owner: str | None = None
     form: int | None = None
     #: Of the class: the count of failures in this process.
@@ -46,21 +45,18 @@ class Entry:
     payload: Any = None
     #: Refs and handles inside the value: alive as long as the bytes are.
     refs: list[Any] | None = None
-    #: Its finalizer acts when the entry is unreferenced.
     guard: Any = None
-    #: Called once with the entry at completion, in the reading thread, with the client's lock held: one, or a list of them, which most
-    #: entries do not need.
+    #: Called once with the entry at completion, in the reading thread, with the client's lock held: one, or a list of them.
     waiters: Waiter | list[Waiter] | None = None
-    #: Of a value in a segment: a weak reference to its living reading; and the mapping, which the next reading reuses with the pages that
-    #: are faulted in.
+    #: Of a value in a segment: a weak reference to its living reading; and the mapping, which the next reading reuses.
     mapping: Any = None
     kept: Any = None
     #: Borrowed: the object's id, and whether its value has been requested.
     object_id = b""
     fetching = False
-    #: The call that computes the value, while it is pending (for `cancel`).
+    #: The call that computes the pending value (for `cancel`).
     task: Any = None
-    #: How to recompute a removed value (see `mray._runtime.client.reconstruction`); and the owner's last location, where it was not.
+    #: How to recompute a removed value; and the owner's last location, where it was not.
     recipe: Any = None
     missed = ""
     #: How the value's tensors travel, if they stay with their holder; where `get` places them; which actors have been sent the ref (True:
@@ -156,13 +152,11 @@ class Completion:
         self._entries = entries
         #: Entries with lower indices are complete.
         self._place = 0
-        #: The count of failures in this process at the last check of all entries. Threads write it without a lock: an older count only
-        #: causes one more check.
+        #: At the last check of all entries. Threads write it without a lock: an older count only causes one more check.
         self._failures = -1
         self.failed: Entry | None = None
 
     def is_reached(self) -> bool:
-        """Whether the `get` can answer. Any thread."""
         entries, place = self._entries, self._place
         most = len(entries)
         while place < most and (form := entries[place].form) is not None:
@@ -208,14 +202,13 @@ class Countdown:
         self.left -= 1
 
 
-#: The most entries of a `Survey`.
 MOST_SURVEYED = 4096
 
 
 class Survey:
     """A `Countdown` without callbacks, which checks all entries at each poll.
 
-    For a wait that ends with the next value: adding and removing callbacks at each wait for one of many refs would cost more.
+    For a wait that ends with the next value: callbacks at each wait for one of many refs would cost more.
     """
 
     __slots__ = ("_entries",)

@@ -2,8 +2,8 @@
 
     exception --task_error--> RayTaskError --pickle_error--> bytes ~~~~> unpickle_error --> RayTaskError(ValueError)
 
-The traceback is reduced to the user's frames. The bytes are a pickle of builtin values: the text of the error and the pickle of the
-error itself, which may fail to load (its class may want other arguments, or not be importable).
+The bytes are a pickle of builtin values: the text of the error, with only the user's frames, and the pickle of the error, which may
+fail to load.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ traceback.format_exception_only(RuntimeError())
 
 _HEAD = "Traceback (most recent call last):\n"
 _MODULE = f"{RayTaskError.__module__}."
-#: The prefix of mray's errors in texts: programs match Ray's module name.
+#: In texts: programs match Ray's module name.
 OURS = "ray.exceptions."
 
 
@@ -57,10 +57,7 @@ def task_error(
     actor_id: bytes | str | None = None,
     actor_repr: str | None = None,
 ) -> RayTaskError:
-    """The error that a task's caller gets for an exception of the task.
-
-    `function_name` as in ``ray::f()``: ``f`` or ``A.m``, or the option ``name``. `actor_id` is hexadecimal if it is text.
-    """
+    """`function_name` as in ``ray::f()``: ``f`` or ``A.m``, or the option ``name``. `actor_id` is hexadecimal if it is text."""
     if isinstance(exception, DependencyError):
         exception = exception.error
         own = str(exception) if not isinstance(exception, RayTaskError) else RayTaskError.__str__(exception)
@@ -107,7 +104,6 @@ def from_user(tb: TracebackType | None) -> TracebackType | None:
 
 
 def _reduce(report: traceback.TracebackException, seen: set[int]) -> None:
-    """Drop mray's frames from the report, its causes and the members of a group."""
     if id(report) in seen:
         return
     seen.add(id(report))

@@ -1,9 +1,9 @@
 """Values to bytes and back.
 
 One pickler serves all values (`mray._common.reducers`): the C pickler, which calls back for objects that are not of builtin types and
-pickles each function and class by name or, as cloudpickle does, by value: if it lives in ``__main__``, is local, or belongs to a module
-registered for that. Each object is asked for its state only once, and the first error of a reducer is raised. (Plain pickle first, and
-cloudpickle when that fails, would ask twice: objects that give their contents away arrive empty.)
+pickles each function and class by name or, as cloudpickle does, by value. Each object is asked for its state only once, and the first
+error of a reducer is raised: plain pickle first, and cloudpickle when that fails, would ask twice, and objects that give their contents
+away arrive empty.
 
 Buffers of arrays go out of band (pickle protocol 5) and follow the pickle, aligned to 64 bytes, so that a reader that maps the bytes
 gets arrays that are views of them::
@@ -11,8 +11,7 @@ gets arrays that are views of them::
     PACKED = u32 number of buffers, u32 whether any is a tensor's, u64 length of the pickle, spans, pickle, buffers
     span   = u64 offset, u64 length, u32 where: 0 here, n in the n-th piece of others' memory, u32 whether it is a tensor's
 
-Readers may write to tensors, but not to arrays. Refs and actor handles inside a value are collected during pickling, because the owner
-of the bytes keeps them alive.
+Readers may write to tensors, but not to arrays.
 """
 
 from __future__ import annotations
@@ -43,7 +42,6 @@ from mray.exceptions import RayError, RaySystemError
 if TYPE_CHECKING:
     from cloudpickle import Pickler
 
-#: Reducers by type, as the pickler calls them.
 Table = dict[type, Callable[[Any], Any]]
 
 _PREFIX = struct.Struct("<IIQ")
@@ -85,8 +83,6 @@ _PICKLED_BYTES = pickle.dumps(_Bytes(), 5, buffer_callback=lambda _buffer: False
 
 
 class _Noted(threading.local):
-    """The refs found while this thread pickles one value."""
-
     refs: list[Any] | None = None
 
 
@@ -100,7 +96,7 @@ def note_ref(ref: Any) -> None:
 
 
 def is_noting() -> bool:
-    """Whether this thread is inside `serialize`; a ref that is pickled elsewhere travels out of band."""
+    """A ref that is pickled outside of `serialize` travels out of band."""
     return _noted.refs is not None
 
 
@@ -112,7 +108,7 @@ class Serialized:
     def __init__(self, pickled: bytes, buffers: list[memoryview], refs: list[Any] | None) -> None:
         self.pickled = pickled
         self.buffers = buffers
-        #: The refs and handles inside the value; they must live as long as the bytes do.
+        #: Must live as long as the bytes do.
         self.refs = refs
         #: Buffer number -> (piece of memory, offset in it).
         self._elsewhere: dict[int, tuple[int, int]] = {}
@@ -128,7 +124,7 @@ class Serialized:
     def divert(self, elsewhere: dict[int, tuple[int, int]]) -> None:
         """Leave these buffers out: the reader finds buffer n in piece ``elsewhere[n][0]`` (from 0) of `deserialize`'s `others`.
 
-        `HERE` stands for the memory of the value itself, with an offset from its start.
+        `HERE` stands for the memory of the value, with an offset from its start.
         """
         self._elsewhere = elsewhere
         self.size = self._measure()
@@ -150,7 +146,7 @@ class Serialized:
         return bytes(out)
 
     def write_into(self, target: memoryview, base: int = 0) -> None:
-        """Write the layout to the start of `target` (writable, at least `size` bytes), which readers find at offset `base`."""
+        """Write to the start of `target` (writable, at least `size` bytes), which readers find at offset `base`."""
         for start, part in self._parts(base):
             copy_into(target[start : start + len(part)], part)
 
@@ -210,7 +206,6 @@ def serialize(value: Any, *, refuse_grad: bool = False, leave: list[Any] | None 
     buffers: list[memoryview] = []
 
     def keep(buffer: pickle.PickleBuffer) -> bool:
-        """Whether the buffer stays inside the pickle."""
         try:
             raw = buffer.raw()
         except BufferError:  # not contiguous
@@ -242,7 +237,7 @@ def dumps(value: Any) -> bytes:
 
 
 def _left_out(tensors: list[Any], kind: type | None) -> Table:
-    """The reducers of tensors that are left out and replaced by their index in the list."""
+    """Replace tensors by their index in the list."""
 
     def leave(tensor: Any) -> tuple[Any, ...]:
         tensors.append(tensor)
@@ -266,7 +261,7 @@ def _value_pickler(refuse_grad: bool) -> type[Pickler]:
     has_numpy = "numpy" in sys.modules
     of_arrow = arrow_reducers() if "pyarrow" in sys.modules else {}
     of_polars = frame_reducers() if "polars" in sys.modules else {}
-    # (Of these tables only additions are detected: a comparison costs as much as pickling a small value.)
+    # Of these tables only additions are detected: a comparison costs as much as pickling a small value.
     parts = (copyreg.dispatch_table, reducers, len(base.dispatch_table.maps[2]), len(of_arrow), len(of_polars), tensor_type, has_numpy)
     kind = base if made is None else made[2]
     if made is None or made[1] != parts:
@@ -276,7 +271,7 @@ def _value_pickler(refuse_grad: bool) -> type[Pickler]:
         if tensor_type is not None:
             table[tensor_type] = reduce_tensor_without_grad if refuse_grad else reduce_tensor
         table.update(reducers)
-        # A flat table, and no Python code in the constructor, which would take longer than pickling a small value.
+        # A flat table, and no Python code in the constructor, for speed.
         body = {"dispatch_table": table, "globals_ref": cached_property(_no_globals), "proto": 5}
         kind = type("ValuePickler", (base,), {**body, "__init__": pickle.Pickler.__init__, "dump": pickle.Pickler.dump})
         _picklers[refuse_grad] = base, (dict(copyreg.dispatch_table), dict(reducers), *parts[2:]), kind

@@ -1,28 +1,27 @@
 """The object store of a process: values above the inline limit, each written once into a shared-memory segment.
 
-Readers map the segment copy-on-write (`mray._ipc.mapped`): arrays are read-only, and writes to a tensor stay private to the reader. When
-the owner's last ref is released, the segment returns to its producer, which keeps it mapped for the next value, because faulting in
-fresh pages costs far more than the copy.
+Readers map the segment copy-on-write (`mray._ipc.mapped`): arrays are read-only, and writes to a tensor stay private. When the owner's
+last ref is released, the segment returns to its producer, which keeps it mapped for the next value: faulting in fresh pages costs far
+more than the copy.
 
     producer: write -> (name, length) ------ reply -----> owner -------> readers: `read` maps it; arrays hold the mapping,
        ^                                                    |                      the mapping holds the entry of the object
        +---------------- FREE_SEGMENT (pooled) <------------+
 
-An array that was allocated in a segment (`bear`, `mray._ipc.zero_copy`) is not copied: the header is added behind it, and the segment gets
-a further name if another process owns the value (`_place`). The segment returns when all its values and the array are released.
+An array that was allocated in a segment (`bear`, `mray._ipc.zero_copy`) is not copied: the header is added behind it, and the segment
+gets a further name if another process owns the value (`_place`). The segment returns when all its values and the array are released.
 
 Names contain the process that *owns* the value, ``/mray-<session>-<owner>-<producer><number>``: when an owner dies, the node unlinks its
 segments.
 
-Each process writes its sizes into the session's table, and reads the total there. Processes that create segments concurrently may exceed
-the limit by one object each; since the kernel reserves the pages, that causes no crash.
+Each process writes its sizes into the session's table, and reads the total there. Concurrent creators may exceed the limit by one object
+each; since the kernel reserves the pages, that causes no crash.
 
 When the limit is reached, or ``/dev/shm`` is full, new values are *spilled*: their segment is a file in the session's directory, named
 and read the same way. Values never move between memory and disk.
 
-Rejected: spilling the least recently read values and restoring them when they are read, as Ray does. A mapped segment would have to
-stay, owner and borrowers would have to agree on the new location, and nothing is gained: a file's pages are the page cache, which the
-kernel writes back when memory gets short. Files are not pooled, since they exist only when memory is short.
+Rejected: spilling the least recently read values, as Ray does. A mapped segment would have to stay, owner and borrowers would have to
+agree on the new location, and the page cache is written back anyway when memory gets short.
 """
 
 from __future__ import annotations
@@ -49,15 +48,14 @@ from mray._objects.ownership import Entry
 from mray._objects.serializer import HERE, Serialized, deserialize, has_tensors
 from mray.exceptions import ObjectStoreFullError, OutOfDiskError
 
-#: A pooled segment serves a value if it is at most this many times too large.
+#: Of a pooled segment's size to the value's, at most.
 _SLACK = 2
 _POOL_SEGMENTS = 256
 
-#: The largest value whose mapping is retained: above, checking it for writes costs more than mapping it.
+#: Above, checking a retained mapping for writes costs more than mapping anew.
 KEPT_BYTES = 4 << 20
 
 
-#: Smaller buffers are copied.
 LEAST_PLACED = 64 * 1024
 
 #: Where a value lies: segment, bytes, producer; for a zero-copy buffer also the start and end of its header.
@@ -65,10 +63,7 @@ Payload = tuple[str, int, str] | tuple[str, int, str, int, int]
 
 
 def size_class(size: int) -> int:
-    """Round a size up to sixteen steps per power of two, so that pooled segments fit again.
-
-    (With four steps, an array of a power of two and its header would take a quarter more, all of it cleared.)
-    """
+    """Round a size up to sixteen steps per power of two, so that pooled segments fit again."""
     size = round_up(size)
     step = 1 << max(12, size.bit_length() - 5)
     return round_up(size, step)
@@ -91,7 +86,7 @@ class SegmentStore:
     ) -> None:
         """`directory` takes spilled values, as long as its file system is at most `most_of_disk` full.
 
-        `most_kept`: the share of the limit that this process may keep in its pool.
+        `most_kept`: the share of the limit that this process may pool.
         """
         self._prefix = prefix
         self._process = process
@@ -109,11 +104,10 @@ class SegmentStore:
         self._lock = QuietLock()
         #: Segments of live values, by name.
         self._used: dict[str, Segment] = {}
-        #: Segments in the pool by name, the least recently used first.
+        #: Least recently used first.
         self._free: dict[str, Segment] = {}
-        #: Zero-copy buffers of this process, by the segment's name and by its further names.
+        #: By the segment's name and by its further names.
         self._zero_copy: dict[str, ZeroCopyBuffer] = {}
-        #: Sizes of the files of live values, by name.
         self._spilled: dict[str, int] = {}
 
     def write(self, value: Serialized, owner: str) -> Payload:
@@ -200,7 +194,6 @@ class SegmentStore:
         return name, whole, self._process, start, start + value.size
 
     def end_of_array(self, buffer: ZeroCopyBuffer) -> None:
-        """The array and all its views are released."""
         with self._lock:
             buffer.is_over = True
             self._end_zero_copy(buffer)
@@ -330,7 +323,6 @@ class SegmentStore:
         return segment
 
     def _best_free(self, size: int, owner: str) -> Segment | None:
-        """The smallest pooled segment of this owner that fits and is not far too large."""
         largest = max(size * _SLACK, 1 << 20)
         prefix = f"{self._prefix}{owner}-"
         best = None
@@ -352,7 +344,7 @@ class SegmentStore:
         )
 
     def free(self, name: str, *, again: bool = True) -> None:
-        """Return the segment of a value that its owner has released to the pool, or remove it (always unless `again`)."""
+        """Return a released segment to the pool, or remove it (always unless `again`)."""
         with self._lock:
             buffer = self._zero_copy.get(name)
             if buffer is not None:

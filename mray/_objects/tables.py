@@ -1,8 +1,7 @@
 """Slices of Arrow's tables, batches and arrays: only the rows that they show are stored.
 
-Arrow pickles a slice with its whole buffers. A value that shows much less than its buffers hold is pickled as an Arrow IPC stream
-instead, whose writer truncates buffers, and which the reader uses in place. All other values are pickled by their own method, without a
-copy.
+A value that shows much less than its buffers hold is pickled as an Arrow IPC stream, whose writer truncates buffers, and which the
+reader uses in place. All others are pickled by their own method, without a copy.
 
 The reader need not know an extension type yet: such columns travel as their storage type beside the schema, whose pickle imports the
 type's module.
@@ -75,7 +74,6 @@ def _one_column(column: Any) -> Any:
 
 
 def _shows_little(value: Any) -> bool:
-    """Whether much of the buffers lies outside the shown rows."""
     try:
         shown = value.nbytes
         return bool(value.get_total_buffer_size() - shown > shown // _SHARE + _PADDING)

@@ -1,11 +1,10 @@
 """Torch tensors as plain memory, for the pickler and the channels.
 
-A tensor travels as the bytes of its elements, not as its storage, of which it may be a small part. Strides are preserved if they only
-permute dense memory (transposed, channels last); tensors with gaps or repeats arrive dense. Tensors that are not plain memory (sparse,
-quantized, nested, other devices, subclasses, with attributes, with freed or truncated memory) are left to torch's own pickling.
+A tensor travels as the bytes of its elements, not as its storage. Strides are preserved if they only permute dense memory (transposed,
+channels last); tensors with gaps or repeats arrive dense. Tensors that are not plain memory (sparse, quantized, nested, other devices,
+subclasses, with attributes, with freed or truncated memory) are left to torch's own pickling.
 
-A GPU tensor is offered to the edge first, if that carries such tensors (`mray._common.device_tensors`); otherwise it travels through
-host memory. Only readers of tensors import torch; a sender has it already.
+A GPU tensor is offered to the edge first (`mray._common.device_tensors`); otherwise it travels through host memory.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ def reduce_tensor(tensor: Any) -> Any:
 
 
 def reduce_tensor_without_grad(tensor: Any) -> Any:
-    """`reduce_tensor`; raises RuntimeError if the tensor requires grad."""
+    """As `reduce_tensor`; raises RuntimeError if the tensor requires grad."""
     if tensor.requires_grad:
         raise RuntimeError(REQUIRES_GRAD)
     return reduce_tensor(tensor)

@@ -1,7 +1,5 @@
-"""Queries of a session's state, from any process of its user.
-
-`observer` asks the processes of a session, and `process_snapshot` generates the answer of a driver or worker, which
-loads it at the first query. (`mray._runtime.processes.stack_signal` gets the stacks of a process that cannot answer.)
+"""Queries of a session's state, from any process of its user: `observer` asks the processes, and `process_snapshot`, loaded at the first
+query, generates the answer of a driver or worker.
 
 ====================  ====================================================================================================
 observer              a process that asks, over connections of its own; no member of the session

@@ -26,7 +26,7 @@ from mray._common.protocol import misfit
 from mray._inside.messages import advice, connect_to_node, encode, first_message, is_exhausted
 from mray._observe.process_snapshot import answer_here, client_here
 
-#: Seconds for a connection that is already late.
+#: For a connection that is already late.
 _LEAST_WAIT = 0.001
 #: Section -> (True, rows) or (False, a text), of one process.
 Answers = dict[str, tuple[bool, Any]]
@@ -61,7 +61,7 @@ def ask_node(directory: str, what: str, timeout: float) -> Any:
             raise OSError(error.errno, f"{advice(error)}. The node of {directory} could not be asked.") from None
         raise SessionGoneError(_no_answer(directory, error)) from None
     with sock:
-        with contextlib.suppress(OSError):  # it has ended, or refused before the query was sent: that is still to be read
+        with contextlib.suppress(OSError):  # it has ended, or refused before the query was sent: still to be read
             sock.sendall(encode((m.HELLO, m.ROLE_OBSERVER, "", os.getpid())) + encode((m.QUERY, 1, what, [])))
         sock.settimeout(timeout)
         reader = _Reader(m.ANSWER)
@@ -125,7 +125,7 @@ def ask_processes(directory: str, processes: Iterable[str], sections: list[str],
                 try:
                     reader.feed(data)
                     if reader.message is not None and reader.message[0] == m.PASSED:
-                        with contextlib.suppress(OSError):  # it has ended, or refused before the query was sent: that is still to be read
+                        with contextlib.suppress(OSError):  # it has ended, or refused before the query was sent: still to be read
                             key.fileobj.send(encode((m.ASK, 1, sections)))  # type: ignore[union-attr]
                         rest, reader = reader.rest, _Reader(m.TOLD)
                         selector.modify(key.fileobj, selectors.EVENT_READ, (process, reader))
@@ -168,7 +168,6 @@ class _Reader:
         self._code = code
         self._bytes = bytearray()
         self.message: tuple[Any, ...] | None = None
-        #: The bytes after the frame.
         self.rest = b""
 
     def feed(self, data: bytes) -> None:

@@ -1,7 +1,6 @@
 """The answers of a driver or worker to observers: the sections of its parts, and the stacks and numbers of the whole process.
 
-In every client, in its reading thread, so that a process answers while its main thread computes. Calls record nothing for it: each part
-generates its rows when it is asked (`mray._runtime.client.client.Client.sections`).
+In the reading thread, so that a process answers while its main thread computes.
 
     observer ──ASK (number, sections)──▶ client ──TOLD (number, section -> (ok, rows))──▶ observer
 
@@ -26,7 +25,7 @@ from mray._inside.client import Client, Connection, own_clients, reading_frame
 def on_ask(client: Client, connection: Connection, number: int, sections: list[str]) -> None:
     """Answer ASK. Client's lock held."""
     if not connection.role:
-        # An observer is no member of the session, and its disconnection concerns no process.
+        # Its disconnection concerns no process.
         connection.role, connection.on_hangup = m.ROLE_OBSERVER, _nothing
     connection.send((m.TOLD, number, answer(client, sections)))
 

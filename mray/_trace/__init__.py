@@ -7,15 +7,7 @@
 A span is a flat tuple, appended to a list of its process: no lock, no system call, no formatting; names and flows are computed when the
 trace is read. Times are of CLOCK_MONOTONIC, which all processes of a Linux machine share.
 
-====================  ====================================================================================================
-span                  one operation with its times: a flat tuple
-buffer                the spans of one graph or of calls, in one process
-sheet                 the contents of a buffer, as builtin values on their way to the collector
-digest                percentiles for each step and edge, computed from spans
-====================  ====================================================================================================
+Nothing is recorded by default: profiling wraps each operation (`mray._graph.watch.probes`).
 
-Nothing is recorded by default: profiling puts a wrapper around each operation (`mray._graph.watch.probes`), and removes it afterwards.
-
-Rejected: a ring in shared memory for each process, drained while the program runs. It survives the death of its writer, but packing a
-span costs several times as much as appending a tuple.
+Rejected: a ring in shared memory for each process. It survives its writer, but packing a span costs several times as much.
 """

@@ -36,7 +36,7 @@ from mray._trace.kinds import (
 )
 from mray._trace.span import Span
 
-#: Chrome's colour names by kind; Perfetto chooses its own, by name.
+#: By kind; Perfetto chooses its own, by name.
 COLOURS = {
     COMPUTE: "thread_state_running",
     EXECUTE: "rail_animation",
@@ -65,7 +65,6 @@ class Recording:
 
     #: 0 for a recording that is of no process.
     pid: int
-    #: The name of the process: ``Worker(0123abcd)``, ``driver``.
     name: str
     spans: Sequence[Span]
     graph: str = ""
@@ -83,11 +82,10 @@ class Trace:
     info: dict[str, Any] = field(default_factory=dict)
 
     def events(self) -> list[dict[str, Any]]:
-        """All events, first those that name processes and rows."""
         return _Builder(self).build()
 
     def save(self, path: str | os.PathLike[str], *, bare: bool = False) -> None:
-        """Write the file atomically. `bare`: only the list of events, as Ray does."""
+        """Write the file atomically. `bare`: only the list of events."""
         events = self.events()
         document: Any = events if bare else {"traceEvents": events, "displayTimeUnit": "ns", "otherData": self.metadata()}
         write_json(path, document)
@@ -115,7 +113,7 @@ def write_json(path: str | os.PathLike[str], document: Any) -> None:
 
 
 class Message(NamedTuple):
-    """A transfer from one process to another: the spans of both, with their pids."""
+    """The spans of both ends, with their pids."""
 
     #: Unique in a trace.
     key: str
@@ -124,7 +122,7 @@ class Message(NamedTuple):
 
     @property
     def left(self) -> int:
-        """The latest time of its departure, since a reader may begin while the writer still rings others."""
+        """The latest time of its departure: a reader may begin while the writer still rings others."""
         write, read = self.write[1], self.read[1]
         return max(write.begin, min(write.end, read.begin))
 
@@ -175,7 +173,7 @@ class _Builder:
     def _row(self, pid: int, track: str) -> int:
         row = self._rows.get((pid, track))
         if row is None:
-            # Small numbers: other profilers name rows by thread ids, which are as large as pids.
+            # Small numbers: other profilers name rows by thread ids.
             row = self._rows[pid, track] = 1 + sum(known == pid for known, _track in self._rows)
         return row
 

@@ -12,7 +12,7 @@ from typing import Any
 from mray._trace.kinds import COMPUTE, DESERIALIZE, READ_WAIT, RECEIVE, SERIALIZE, TRANSFER, WRITE_WAIT
 from mray._trace.span import Span
 
-#: A process that is busy for less than this share of the time is no bottleneck.
+#: A less busy process is no bottleneck.
 LEAST_BUSY = 0.05
 #: The work of a communicator, as the kind that it counts as.
 _SAME = {RECEIVE: DESERIALIZE, TRANSFER: SERIALIZE}
@@ -45,9 +45,8 @@ class Digest:
 
     def __init__(self, sheets: Mapping[str, Sequence[Span]], seconds: float) -> None:
         self.seconds = seconds
-        #: By kind, by step or channel, and by endpoint if that is a reader.
         self._spans: dict[tuple[str, int, str], list[Span]] = {}
-        #: Busy nanoseconds by endpoint.
+        #: By endpoint.
         self.busy: dict[str, int] = {}
         for endpoint, spans in sheets.items():
             for span in spans:

@@ -1,6 +1,6 @@
 """Ranges for NVIDIA's tools, through the package ``nvtx``: a graph's loop in Nsight Systems.
 
-In an actor's main thread, for `mray._graph.watch.probes.RangeProbe`, in a separate domain with colours by kind.
+In an actor's main thread, in a separate domain with colours by kind.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class NvtxRanges:
 
     def __init__(self, domain: Any) -> None:
         self._domain = domain
-        #: Cached event attributes by (kind, name).
+        #: By (kind, name).
         self._attributes: dict[tuple[str, str], Any] = {}
 
     def _of(self, kind: str, name: str) -> Any:

@@ -14,7 +14,7 @@ from mray._common.process_local import ProcessLocal
 #: Nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share.
 clock = monotonic_ns
 
-#: The most spans of one buffer, about 150 bytes each.
+#: About 150 bytes each.
 MOST_SPANS = 250_000
 
 #: The suffix of the name of a running call.
@@ -25,7 +25,7 @@ class Span(NamedTuple):
     """The fields of a span, which buffers hold as plain tuples."""
 
     kind: str
-    #: Nanoseconds of `clock`.
+    #: Of `clock`.
     begin: int
     end: int
     #: The row of its process in which it is drawn; spans of one track nest.
@@ -85,7 +85,6 @@ class SpanBuffers:
         return buffer
 
     def sheets(self) -> list[dict[str, Any]]:
-        """The spans of graphs, by endpoint."""
         return [
             {"graph": key.partition("/")[0], "endpoint": endpoint, **buffer.sheet()}
             for key, (endpoint, buffer) in list(self.graphs.items())

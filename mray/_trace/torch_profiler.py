@@ -1,7 +1,7 @@
 """The torch profiler in a process that runs a program, for its main thread.
 
 Either during the life of a graph (RAY_CGRAPH_ENABLE_TORCH_PROFILING), with a file at the end; or for one profile, which takes the events
-over. Only one of the two at a time: torch has one profiler.
+over: torch has one profiler.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from mray._common.clock import time_ns
 from mray._common.kept import io, os, socket
 from mray._trace.span import clock
 
-#: The folder of traces, in the working directory of the process that compiled the graph.
+#: In the working directory of the process that compiled the graph.
 FOLDER = "compiled_graph_torch_profiles"
 #: Such an event's name ends with the clock's value: times in torch's traces have another origin.
 _MARK = "mray clock "
-#: The number of marks: each is a little late, the first one most.
+#: Each is a little late, the first one most.
 MARKS = 5
 
-#: The running profiler.
 _running: TorchProfiler | None = None
 
 
