@@ -1,10 +1,10 @@
 """Every error that a caller of mray can catch, under Ray's names and with Ray's inheritance.
 
-Raised in one process, caught in another: each pickles, with its information in attributes (the dead process, its pid, signal or exit
-code). Programs written for Ray search for the beginnings of the texts.
+Each pickles, with its information in attributes (the dead process, its pid, signal or exit code). Programs written for Ray search for
+the beginnings of the texts.
 
 The error of a task arrives as a `RayTaskError` that is an instance of the task's own exception class too, so that both
-``except RayTaskError`` and ``except ValueError`` catch it. `RayTaskError.as_instanceof_cause` creates that class.
+``except RayTaskError`` and ``except ValueError`` catch it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from weakref import WeakKeyDictionary, ref
 
 
 class _Id(Protocol):
-    """An id of a task, as object or as bytes."""
+    """A task's id, as object or as bytes."""
 
     def hex(self) -> str: ...
 
 
 _TRACEBACK = "Traceback (most recent call last):"
-#: A frame of Ray Data, between a task and the user's function, with its lines of source.
+#: Between a task and the user's function, with its lines of source.
 _LIBRARYS_FRAME = re.compile(r'^  File "[^"]*ray/data/_internal/.*\n(?:    .*\n)*', re.MULTILINE)
 
 
@@ -68,7 +68,7 @@ class RayTaskError(RayError):
 
     @property
     def actor_id(self) -> str | None:
-        """The id in hex digits of the actor whose method it was."""
+        """In hex digits."""
         return self._actor_id
 
     def make_dual_exception_instance(self) -> RayTaskError:
@@ -120,7 +120,6 @@ class RayTaskError(RayError):
         return RayTaskError, self._info()
 
 
-#: The arguments of `RayTaskError`, as its attributes.
 _ATTRIBUTES = ("function_name", "traceback_str", "cause", "proctitle", "pid", "ip", "actor_repr", "_actor_id")
 
 
@@ -151,7 +150,7 @@ def _dual_reduce(self: RayTaskError, *_protocol: object) -> tuple[Any, ...]:
     return _restore_dual, self._info()
 
 
-#: The error classes by the class of their cause. Both weak: a class that cloudpickle has created in a call holds what its methods capture.
+#: By the class of their cause. Both weak: a class that cloudpickle has created in a call holds what its methods capture.
 _duals: WeakKeyDictionary[type[BaseException], ref[type[RayTaskError]]] = WeakKeyDictionary()
 
 
@@ -175,7 +174,7 @@ def _new_dual_class(kind: type[BaseException]) -> type[RayTaskError]:
         "__getattr__": _dual_getattr,
         "__reduce__": _dual_reduce,
         "__reduce_ex__": _dual_reduce,
-        # The cause's class may define something else under these names, such as a property without a setter.
+        # The cause's class may define something else under these names.
         "args": BaseException.args,
         **{name: property(_attribute(name)) for name in _ATTRIBUTES if hasattr(kind, name)},
     }

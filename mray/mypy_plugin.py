@@ -1,9 +1,8 @@
-"""A plugin for mypy: handles know the methods of their actors without `mray.method`, and calls take refs as keyword arguments, too.
+"""A plugin for mypy: handles know the methods of their actors without `mray.method`, and calls take refs as keyword arguments.
 
-Runs in mypy's process, enabled by ``plugins = ["mray.mypy_plugin"]``. The other annotations are in
-``mray/_api/typed.pyi``. A class that `remote` decorates stays a class for mypy, with the attributes of an `ActorClass`;
-an attribute of a handle is looked up in the class of its actor; the signature of ``remote`` and ``bind`` is that of the callable, whose
-parameters accept refs, or nodes of a graph, as well.
+Enabled by ``plugins = ["mray.mypy_plugin"]``. The other annotations are in ``mray/_api/typed.pyi``. A class that `remote` decorates
+stays a class for mypy, with the attributes of an `ActorClass`; an attribute of a handle is looked up in the class of its actor; the
+parameters of ``remote`` and ``bind`` accept refs, or nodes of a graph, as well.
 """
 
 from __future__ import annotations
@@ -152,7 +151,6 @@ def _proxy(context: AnalyzeTypeContext) -> Type:
 
 
 def _made_by(kind: ProperType) -> Instance | None:
-    """The instance type that a class creates."""
     made = get_proper_type(kind.items[0].ret_type) if isinstance(kind, FunctionLike) else get_proper_type(getattr(kind, "item", None))
     return made if isinstance(made, Instance) else None
 

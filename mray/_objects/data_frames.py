@@ -69,7 +69,7 @@ def _is_restored(column: Any) -> bool:
 
 
 def _order(column: Any) -> bool | None:
-    """True: known to be sorted descending; False: ascending."""
+    """True: known to be sorted descending; False: ascending; None: neither is known."""
     flags = column.flags
     return True if flags["SORTED_DESC"] else False if flags["SORTED_ASC"] else None
 

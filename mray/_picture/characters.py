@@ -41,7 +41,6 @@ def _page(nodes: list[str], edges: list[tuple[int, int, bool]], words: list[str]
 
 
 def _drawn(words: list[str], short: list[str], edges: list[tuple[int, int]], most: int | None) -> str:
-    """The drawing, with shortened texts, or numbers alone, where it would be too wide."""
     made = draw(words, edges)
     if most is None or _width(made) <= most:
         return made

@@ -1,7 +1,7 @@
 """The picture of a graph that is not compiled: DAG nodes as a `Figure`. Pure.
 
-A node has the same number and colours as in the compiled graph. Unlike a compiled graph, it may create its actors itself (`ClassNode`);
-those are boxes, too, with dashed lines to the calls that need them.
+A node has the same number and colours as in the compiled graph. The creation of an actor (`ClassNode`) is a box, with dashed lines to
+the calls that need it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,6 @@ def _edge(source: Outlined, node: Outlined, numbers: Mapping[Outlined, int], fou
 
 
 def _hint(hint: ChannelOutputType) -> tuple[str, ...]:
-    """The user's hint about a value, in a line; empty without one."""
     if type(hint) is ChannelOutputType:
         return ()
     asked = getattr(hint, "mechanism", None) or getattr(hint, "transport", None)

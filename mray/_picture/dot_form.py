@@ -31,7 +31,7 @@ def dot(figure: Figure) -> str:
                 looks = {"color": stroke.color, "fontcolor": stroke.color, "penwidth": f"{stroke.width}"}
                 if stroke.dashes:
                     looks["style"] = "dotted" if stroke.dashes.startswith("2") else "dashed"
-                # Padded, because browsers' fonts may be wider than dot assumes when it separates labels.
+                # Padded: browsers' fonts may be wider than dot assumes.
                 spoken = (f"   {line}   " if "(p99 " in line else line for line in edge.label)
                 label = {"label": "\n".join(spoken)} if edge.label else {}
                 lines.append(f"\t{edge.source} -> {edge.target}{attributes(**label, **looks)}")
@@ -53,7 +53,7 @@ def _box(figure: Figure, box: Box) -> str:
 def _groups(figure: Figure) -> list[str]:
     """Put boxes that meet side by side, with double lines between them."""
     lines = []
-    # In quotes, so that a program that searches for edges does not find these: for DOT they are the same nodes.
+    # In quotes, so that a program that searches for edges does not find these.
     looks = attributes(dir="none", color="#AA3377:#AA3377", constraint="false")
     for group in figure.groups:
         members = [str(box.number) for box in group]
@@ -77,7 +77,6 @@ def _legend(figure: Figure) -> list[str]:
         rows.append(f'<TD COLOR="#D62728" BORDER="3">     </TD><TD ALIGN="LEFT" BORDER="0">{escape(figure.bottleneck)}</TD>')
     if not rows:
         return []
-    # Long legends have several columns.
     high = -(-len(rows) // -(-len(rows) // MOST_IN_COLUMN))
     lines = [f"<TR>{''.join(rows[first::high])}</TR>" for first in range(high)]
     table = f'<TABLE BORDER="0" CELLBORDER="1" CELLSPACING="3">{"".join(lines)}</TABLE>'
@@ -86,6 +85,5 @@ def _legend(figure: Figure) -> list[str]:
         f"\t\tgraph{attributes(label='Legend', color='#BBBBBB')}",
         f'\t\tlegend [label=<{table}> shape=plaintext fontsize=10 fillcolor="#FFFFFF"]',
         "\t}",
-        # Below all boxes, where no edge is in the way.
         *(f"\t{box.number} -> legend{attributes(style='invis')}" for box in figure.boxes[-1:]),
     ]

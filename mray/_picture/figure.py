@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from mray._api.dag_outline import ATTRIBUTE, CALL, END, INPUT_KIND, RESULT
 from mray._inside.plans import select
 
-#: A kind of box besides the kinds of DAG nodes in a compiled graph: the creation of an actor.
+#: A kind of box: the creation of an actor.
 MAKE = "make"
 
 #: Kinds of edges besides the transports: a value is split or assembled; consecutive calls of an actor.
@@ -25,17 +25,17 @@ class Box:
     kind: str
     title: str
     subtitle: str = ""
-    #: The full description, line by line, as in Ray.
+    #: As in Ray, line by line.
     lines: tuple[str, ...] = ()
-    #: The key of its `FigureOwner`; "" for none.
+    #: "" for none.
     owner: str = ""
     #: Boxes of one group meet; -1: none.
     group: int = -1
     notes: tuple[str, ...] = ()
     is_bottleneck: bool = False
-    #: The number of DAG nodes that are drawn as this one.
+    #: DAG nodes that are drawn as this one.
     times: int = 1
-    #: Its description and name in text drawings, if not derived from its lines and title.
+    #: In text drawings, if not derived from its lines and title.
     sentence: str = ""
     word: str = ""
 
@@ -52,7 +52,7 @@ class Edge:
     details: tuple[str, ...] = ()
     #: Whether an accelerator carries it, or the user wants one to.
     accelerated: bool = False
-    #: The channel of a compiled graph that carries it; -1: none does.
+    #: -1: none.
     channel: int = -1
 
 
@@ -67,7 +67,7 @@ class FigureOwner:
 
 @dataclass(frozen=True)
 class Figure:
-    """A graph to draw: boxes by number, edges, and the owners with their colours."""
+    """Boxes by number, edges, and the owners with their colours."""
 
     name: str
     boxes: tuple[Box, ...]
@@ -76,7 +76,6 @@ class Figure:
     why: str = ""
 
     def color_of(self, box: Box) -> str:
-        """The fill of a box, as ``#RRGGBB``."""
         owned = next((owner.color for owner in self.owners if owner.key == box.owner), None)
         return owned or COLORS.get(box.kind, "#EEEEEE")
 
@@ -93,7 +92,6 @@ class Figure:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of its edges, in the order of `STROKES`."""
         there = {edge.kind for edge in self.edges}
         return tuple(kind for kind in STROKES if kind in there)
 
@@ -103,11 +101,10 @@ class Figure:
 
     @property
     def bottleneck(self) -> str:
-        """The legend's text for the bottleneck."""
         return f"bottleneck: {self.why}" if self.why else "bottleneck"
 
 
-#: With at least this many boxes side by side, repeated ones are drawn as one.
+#: From this number of boxes side by side, repeated ones are drawn as one.
 MOST_REPEATED = 12
 
 
@@ -158,7 +155,7 @@ class Stroke:
     accelerated: bool = False
 
 
-#: By kind of edge. Distinguishable with red-green colour blindness, too.
+#: Distinguishable with red-green colour blindness.
 STROKES = {
     VALUE: Stroke("#444444", "value"),
     select.SHM: Stroke("#444444", "shm: ring in shared memory"),
@@ -171,10 +168,10 @@ STROKES = {
     ORDER: Stroke("#999999", "the actor it runs on, or the call before it", "6 4"),
 }
 
-#: The fill of boxes without an owner.
+#: Of boxes without an owner.
 COLORS = {INPUT_KIND: "#D6EAF8", ATTRIBUTE: "#D6EAF8", RESULT: "#FAD7A0", END: "#FCF3CF", MAKE: "#EEEEEE", CALL: "#EEEEEE"}
 
-#: Fills on which black text is readable, distinguishable with red-green colour blindness, too.
+#: Black text is readable on them; distinguishable with red-green colour blindness.
 _FILLS = ("#A6CEE3", "#FDBF6F", "#B2DF8A", "#CAB2D6", "#FB9A99", "#99D8C9", "#FFE66D", "#D9B99B", "#F7B6D2", "#C7C7C7")
 _GOLDEN = 0.618033988749895
 
@@ -188,7 +185,6 @@ def owner_colors(count: int) -> list[str]:
 
 
 def owners_of(titles: Iterable[tuple[str, str]]) -> tuple[FigureOwner, ...]:
-    """Owners from their keys and titles, each with a colour."""
     each = list(titles)
     return tuple(FigureOwner(key, title, color) for (key, title), color in zip(each, owner_colors(len(each)), strict=True))
 

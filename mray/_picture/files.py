@@ -14,7 +14,6 @@ from mray._picture.graphviz import picture
 from mray._picture.mermaid import mermaid
 from mray._picture.svg import svg
 
-#: Suffixes that differ from their format.
 _SUFFIXES = {"mermaid": "mmd"}
 
 

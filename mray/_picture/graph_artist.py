@@ -29,10 +29,7 @@ def visualize(
     with_channels: bool = False,
     statistics: Mapping[str, Any] | None = None,
 ) -> str:
-    """Implement `CompiledGraph.visualize`. `names`: the class of each actor, by the actor's id; `statistics`: the measures.
-
-    See `mray._picture.files.draw`.
-    """
+    """Implement `CompiledGraph.visualize`. `names`: the class of each actor, by the actor's id; `statistics`: the measures."""
     if picture_format == "ascii" and with_channels:
         raise ValueError("Parameters 'channel_details' are not compatible with 'ascii' format.")
     measures = measures_of(statistics or {}, call_numbers(plan.graph))
@@ -41,7 +38,7 @@ def visualize(
 
 
 def visualize_dag(root: Outlined, filename: str = "dag", picture_format: str = "png", view: bool = False) -> str:
-    """Implement `DAGNode.visualize`. See `mray._picture.files.draw`."""
+    """Implement `DAGNode.visualize`."""
     return draw(dag_figure(root), filename, picture_format, view)
 
 

@@ -8,7 +8,7 @@ import subprocess
 #: Identifiers of DOT without quotes: https://graphviz.org/doc/info/lang.html
 _PLAIN = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*|-?(\.[0-9]+|[0-9]+(\.[0-9]*)?)")
 _KEYWORDS = {"node", "edge", "graph", "digraph", "subgraph", "strict"}
-#: Names of formats: ``png``, or with the renderer ``png:cairo:gd``.
+#: ``png``, or with the renderer ``png:cairo:gd``.
 _FORMAT = re.compile(r"[a-z][a-z0-9_.-]*(:[a-z0-9_]+)*")
 
 

@@ -23,7 +23,7 @@ from itertools import pairwise
 
 from mray._picture.layers import Layers, depths
 
-#: Minimum width of columns in characters.
+#: In characters.
 COLUMN = 30
 
 #: From a column of one layer to a column of the next.
@@ -68,10 +68,7 @@ def draw(labels: Sequence[str], edges: Iterable[tuple[int, int]], column: int = 
 
 
 def _place(wanted: Mapping[int, tuple[int, int]]) -> dict[int, int]:
-    """A column for each cell: below the leftmost of its sources, or else the next free one to the right.
-
-    `wanted`: that column, and the DAG node whose box or line it is.
-    """
+    """A column for each cell: below the leftmost of its sources, or else the next free one to the right."""
     columns: dict[int, int] = {}
     free = 0
     for cell in sorted(wanted, key=lambda cell: (wanted[cell], cell)):
@@ -115,7 +112,7 @@ def _rows(hops: Sequence[Hop]) -> list[_Row]:
 
 
 def _order(rows: list[_Row]) -> list[_Row]:
-    """Order the rows so that, if possible, a line enters a column only after the line above has left it."""
+    """If possible, a line enters a column only after the line above has left it."""
     left, ordered = list(rows), []
     while left:
         chosen = next((row for row in left if not any(row.targets & other.sources for other in left if other is not row)), left[0])

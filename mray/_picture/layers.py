@@ -24,14 +24,14 @@ def depths(count: int, edges: set[tuple[int, int]]) -> list[int]:
 
 
 class Layers:
-    """Boxes and bends in layers. Bends are numbered after the boxes."""
+    """Bends are numbered after the boxes."""
 
     def __init__(self, edges: Sequence[tuple[int, int]], layers: Sequence[int]) -> None:
         self.layer = list(layers)
         #: The box that the edges of a bend come from, and the box that the first of them leads to; for a box, itself.
         self.origin = list(range(len(layers)))
         self.first_target = list(range(len(layers)))
-        #: edge -> the boxes and bends on its path. Edges from one box share their bends up to where they part.
+        #: Edge -> the boxes and bends on its path. Edges from one box share their bends up to where they part.
         self.ways: list[list[int]] = []
         bends: dict[tuple[int, int], int] = {}
         for source, target in edges:

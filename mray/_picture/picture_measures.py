@@ -1,6 +1,6 @@
 """The measures of a graph, as far as pictures show them. Pure.
 
-From the result of `CompiledGraph.statistics`, any part of which may be missing. Times are seconds, sizes bytes.
+From `CompiledGraph.statistics`, any part of which may be missing. Times are seconds, sizes bytes.
 
     steps   by number in pictures: count, and p50 and p99 of: compute  wait
     edges   by channel index: count  bytes (of all messages)  and p50 and p99 of: transfer  wait (of readers)  room (the writer waits)
@@ -16,20 +16,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-#: Numbers by name, of one step or one channel.
 Measure = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Measures:
-    """The measures, by step index, by channel index and by endpoint; `bottleneck` is a step index."""
+    """By step index, by channel index and by endpoint; `bottleneck` is a step index."""
 
     steps: Mapping[int, Measure] = field(default_factory=dict)
     edges: Mapping[int, Measure] = field(default_factory=dict)
-    #: endpoint -> the fraction of time in which it was busy.
+    #: Endpoint -> the fraction of time in which it was busy.
     busy: Mapping[str, float] = field(default_factory=dict)
     bottleneck: int | None = None
-    #: The reason for the bottleneck, or for none.
     why: str = ""
 
 

@@ -18,7 +18,7 @@ def plan_figure(
 ) -> Figure:
     """The graph, numbered as in Ray; `names` has the class of each actor, by the actor's id.
 
-    `with_channels`: edges describe their channels in full. `measures`: shown in boxes and beside edges.
+    `with_channels`: edges describe their channels in full.
     """
     drawing = drawing_of(plan)
     boxes = tuple(_box(node, names, measures) for node in drawing.nodes)

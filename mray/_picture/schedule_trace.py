@@ -2,8 +2,7 @@
 
 Time counts in steps, each a microsecond, or in seconds where computing was measured. An operation begins as early as possible: after its
 actor's previous one, after the value that it reads was written, and, where several actors meet, when all of them have arrived. The
-driver writes the input at 0 and reads each result when it is written. Several executions follow each other as closely as the actors
-allow.
+driver writes the input at 0 and reads each result when it is written; executions follow each other closely.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from mray._inside.spans import Recording, Span, Trace, kinds
 from mray._picture.picture_measures import NOTHING_MEASURED, Measures
 from mray._picture.plan_figure import endpoint_title
 
-#: The kinds of spans of operations, with the colours of a profile.
 _KINDS = {plans.READ: kinds.DESERIALIZE, plans.WRITE: kinds.SERIALIZE, plans.COMPUTE: kinds.COMPUTE}
 _NANOSECONDS = 1e9
 _STEP = 1e3
@@ -73,7 +71,7 @@ class _Clock:
         computed: dict[int, float] = {step: each["compute_p50"] for step, each in measures.steps.items() if each.get("compute_p50")}
         self.is_measured = bool(computed)
         known = sorted(computed.values())
-        #: The length of unmeasured steps: the median; reading and writing take a small fraction of the longest.
+        #: Of unmeasured steps: the median; reading and writing take a small fraction of the longest.
         self._usual = known[len(known) // 2] if known else 2.0
         self._computed = computed
         self._short = max(known) / 12 if known else 1.0
@@ -83,7 +81,6 @@ class _Clock:
         self._written: dict[tuple[int, int], int] = {}
 
     def run(self, executions: int) -> list[Bar]:
-        """The operations of each endpoint, ordered by their beginnings."""
         free = dict.fromkeys((plans.DRIVER, *self._plan.schedule), 0.0)
         inputs = tuple(plans.Operation(plans.WRITE, -1, channel.index) for channel in self._plan.channels_of(plans.INPUT))
         lists = {plans.DRIVER: [(execution, each) for execution in range(executions) for each in inputs]}

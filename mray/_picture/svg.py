@@ -1,4 +1,4 @@
-"""A `Figure` as plain SVG in layers, for notebooks, pages, and files where the program ``dot``, which draws better, is not installed. Pure.
+"""A `Figure` as plain SVG in layers, where the program ``dot``, which draws better, is not installed. Pure.
 
 Boxes lie below all that they depend on, as close to the centre of their neighbours as there is room; edges are straight from layer to
 layer. The label of an edge has its own cell between two layers, so that it covers no box or other label.
@@ -19,11 +19,11 @@ from mray._picture.layers import Layers, depths
 
 Point = tuple[float, float]
 
-#: Sizes in points: of text and its lines, of a character's width, between boxes, between layers, and of the margin.
+#: In points: of text and its lines, of a character's width, between boxes, between layers, and of the margin.
 _TEXT, _LINE, _CHARACTER, _GAP, _BETWEEN, _MARGIN = 11, 14, 6.6, 24, 50, 16
-#: Most edges of a picture that labels each with its transport; with more, only the legend shows transports.
+#: With more edges, only the legend shows transports.
 MOST_NAMED = 40
-#: Number of passes that move boxes to the centre of their neighbours.
+#: Passes that move boxes to the centre of their neighbours.
 _SWEEPS = 12
 
 
@@ -94,7 +94,7 @@ def _places(figure: Figure, named: Sequence[Edge], sizes: Sequence[Point]) -> tu
 
 
 def _columns(layers: Layers, widths: Sequence[float]) -> list[float]:
-    """The centre of each cell: close to those of its neighbours, in an order that follows them."""
+    """Close to those of its neighbours, in an order that follows them."""
     above: list[list[int]] = [[] for _ in widths]
     below: list[list[int]] = [[] for _ in widths]
     for way in layers.ways:

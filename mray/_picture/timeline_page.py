@@ -11,7 +11,7 @@ from mray._inside.spans import RUNNING, Message, Recording, Span, kinds, message
 from mray._picture.figure import owner_colors
 from mray._picture.page import Slice, page
 
-#: Of slices that are no function, by kind; distinguishable with red-green colour blindness, too (after Okabe and Ito).
+#: By kind; distinguishable with red-green colour blindness (after Okabe and Ito).
 COLOURS = {
     kinds.EXECUTE: "#009E73",
     kinds.DEVICE: "#F0E442",
@@ -29,7 +29,6 @@ COLOURS = {
 MOST_ARROWS = 400
 #: Functions with their own colour: those that took longest.
 MOST_COLOURED = 10
-#: Of all other functions.
 OTHERS = "#B8B8B8"
 _OF_FUNCTIONS = frozenset({kinds.CALL, kinds.COMPUTE})
 

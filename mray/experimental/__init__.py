@@ -1,12 +1,10 @@
 """The names of ``ray.experimental``: where objects are, and tensors that stay with their creator (`rdt`).
 
-For users. Subpackages (channels, collectives) are imported by name.
-
 ====================  ====================================================================================================
-location              the node that has a copy of an object, with its size: this machine, or none any more (`locations`)
-direct transport      tensors that are copied from actor to actor and never become objects of the store (RDT; `rdt`)
+location              the node that has a copy of an object, with its size: this machine, or none any more
+direct transport      tensors that are copied from actor to actor and never become objects of the store (RDT)
 transport manager     what a user registers to carry tensors of another kind
-internal key-value    the session's table of small values, as Ray's libraries use it (`internal_kv`)
+internal key-value    the session's table of small values, as Ray's libraries use it
 ====================  ====================================================================================================
 """
 

@@ -1,7 +1,7 @@
 """A table of small values that all processes of the session share, under the names Ray's libraries use.
 
-For libraries. The node stores it; each call is one round trip to it and atomic. Keys, values and namespaces are bytes, or str, encoded
-as UTF-8. It ends with the session. RaySystemError without a session.
+Each call is one round trip to the node, and atomic. Keys, values and namespaces are bytes, or str, encoded as UTF-8. RaySystemError
+without a session.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Ray Direct Transport: tensors as objects that stay with the actor that created them.
 
-For users. ``@mray.method(tensor_transport=...)`` leaves the tensors of a method's value with its actor; they are copied from actor to
-actor when a ref to them is passed. On one host nothing needs to be registered and no group created; RDMA between hosts (NIXL) is
-not available, and its functions raise an error.
+``@mray.method(tensor_transport=...)`` leaves the tensors of a method's value with its actor; they are copied from actor to actor when a
+ref to them is passed. On one host nothing needs to be registered and no group created; RDMA between hosts (NIXL) is not available.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ __all__ = [
 def wait_tensor_freed(tensor: Any, timeout: float | None = None) -> None:
     """Wait until this tensor of the calling process belongs to no object any more, and may be written to.
 
-    For an actor that uses a tensor which one of its methods has returned, or that it has `put`: while refs exist, a process that fetches
-    the object gets the tensor's current contents. `timeout` in seconds; TimeoutError after that, ``None`` waits forever.
+    While refs exist, a process that fetches the object gets the tensor's current contents. `timeout` in seconds; TimeoutError after
+    that, ``None`` waits forever.
     """
     current_backend().wait_tensor_freed(tensor, timeout)
 
@@ -43,10 +42,9 @@ def wait_tensor_freed(tensor: Any, timeout: float | None = None) -> None:
 def set_target_for_ref(ref: ObjectRef, target: Sequence[Any]) -> None:
     """Make `get` of this ref write the tensors of the value into these ones, in the order in which they are pickled.
 
-    They must have the same shapes and dtypes and be contiguous: ValueError from `get` otherwise. They may be on another device. Affects
-    only the calling process, and only values from another process. The targets are not kept alive; after one is released, new tensors
-    are created as if none had been set. ValueError if the tensors of the ref do not stay with their creator. Replaces an earlier
-    setting.
+    They must have the same shapes and dtypes and be contiguous (ValueError from `get`), and may be on another device. Affects only the
+    calling process, and only values from another process. The targets are not kept alive; after one is released, new tensors are
+    created. ValueError if the tensors of the ref do not stay with their creator. Replaces an earlier setting.
     """
     targets = [weakref.ref(tensor) for tensor in target]
 
@@ -92,8 +90,8 @@ def register_tensor_transport(
     """Add a user-defined transport: ``tensor_transport=transport_name`` then uses `transport_manager_class`.
 
     It carries objects of exactly `data_type` (``torch.Tensor``, ``numpy.ndarray``) in a value, on these types of `devices`. A process
-    that is called with, or receives, a ref learns of the transport automatically. ValueError for a name that is taken, and for a class
-    that is no `TensorTransportManager`; NotImplementedError for a transport in which both sides take part.
+    that receives a ref learns of the transport automatically. ValueError for a name that is taken, and for a class that is no
+    `TensorTransportManager`; NotImplementedError for a transport in which both sides take part.
     """
     if not issubclass(transport_manager_class, TensorTransportManager):
         raise ValueError(f"transport_manager_class {transport_manager_class.__name__} must be a subclass of TensorTransportManager.")

@@ -1,7 +1,6 @@
 """``tqdm`` for tasks and actors: bars of many processes, drawn together in the driver.
 
-``from mray.experimental.tqdm_ray import tqdm`` anywhere, as in Ray. A bar reports its progress at most once a second; the driver draws
-it if the package ``tqdm`` is installed.
+A bar reports its progress at most once a second; the driver draws it if the package ``tqdm`` is installed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The types of edges and the communicators of graphs: Ray's names.
 
-For users. An edge of a graph is described with `TorchTensorType`, and the compiler chooses the channel that carries it. Ray's channel
-classes, which are internals of its compiled graphs, do not exist in mray.
+An edge of a graph is described with `TorchTensorType`. Ray's channel classes, which are internals of its compiled graphs, do not exist
+in mray.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Accelerators: the devices of this process, and the communicator that moves tensors between them.
 
-Devices of a kind that mray does not know are registered with `register_accelerator_context`, once in the process that compiles graphs;
-the registry is in `mray._api.accelerator_transport`, where the compiler reads it.
+Devices of a kind that mray does not know are registered with `register_accelerator_context`, once in the process that compiles graphs.
 """
 
 from __future__ import annotations
@@ -60,13 +59,12 @@ class AcceleratorContext:
         return None if self._torch_module is None else self._torch_module.current_stream()
 
     def create_event(self) -> Any:
-        """A new event of the device. Raises RuntimeError on the CPU, which has none."""
+        """A new event of the device. Raises RuntimeError on the CPU."""
         if self._torch_module is None:
             raise RuntimeError("The CPU has no events: what it was asked for is done when the call returns.")
         return self._torch_module.Event()
 
     def generate_communicator_id(self) -> Any:
-        """A new id for a group of processes."""
         return self._communicator().generate_communicator_id()
 
     def create_communicator(self, *args: Any, **kwargs: Any) -> Communicator:
@@ -83,17 +81,15 @@ class AcceleratorContext:
 
     @property
     def module_name(self) -> str:
-        """The module of torch for this kind of device, without ``torch.``."""
         return self._torch_module_name
 
     @property
     def communicator_cls(self) -> type[Communicator] | None:
-        """The class of communicators; None: chosen by the compiler."""
+        """None: chosen by the compiler."""
         return self._communicator_cls
 
     @property
     def accelerator_count(self) -> int:
-        """The number of such devices assigned to this process."""
         if self._torch_module_name == "cuda":
             return len(get_gpu_ids())
         return len(get_runtime_context().get_accelerator_ids().get(self._torch_module_name.upper(), []))

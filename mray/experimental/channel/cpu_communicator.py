@@ -15,9 +15,9 @@ __all__ = ["CPUCommunicator"]
 class CPUCommunicator(RankCommunicator[MemberOfGroup]):
     """A group of actors that exchange tensors of the CPU through shared memory.
 
-    Created once, and sent to every member; `initialize` makes the copy there a member. Tensors may be torch tensors or numpy arrays, and
-    any writable buffer can receive. Blocking calls have no time limit and end with RayChannelError when a
-    member dies or leaves. One thread of a process at a time.
+    Sent to every member; `initialize` makes the copy there a member. Tensors may be torch tensors or numpy arrays, and any writable
+    buffer can receive. Blocking calls have no time limit and end with RayChannelError when a member dies or leaves. One thread of a
+    process at a time.
     """
 
     LIBRARY = "CPUCommunicator"
@@ -32,7 +32,6 @@ class CPUCommunicator(RankCommunicator[MemberOfGroup]):
         return type(self), (len(self._actor_handles), self._actor_handles), self._id
 
     def __setstate__(self, communicator_id: str) -> None:
-        """Become a member of the group that has this id."""
         self._id = communicator_id
 
     def initialize(self, rank: int) -> None:
@@ -78,7 +77,6 @@ class CPUCommunicator(RankCommunicator[MemberOfGroup]):
         self.member.reducescatter(self._parts(send_buf), recv_buf, op)
 
     def _parts(self, tensor: Any) -> list[Any]:
-        """Split a tensor along its first dimension, one part for each rank."""
         world_size = len(self._actor_handles)
         with self.member.refusing():
             if not tensor.shape or tensor.shape[0] % world_size:
@@ -94,5 +92,4 @@ class CPUCommunicator(RankCommunicator[MemberOfGroup]):
             self._membership.destroy()
 
     def get_transport_name(self) -> str:
-        """``"cpu"``."""
         return "cpu"

@@ -1,7 +1,7 @@
 """Collectives: bound into graphs with ``allreduce.bind(...)``, and groups of actors outside of graphs.
 
-For users. In a graph the members are the actors whose methods are the inputs, and the compiler chooses a communicator by default.
-Outside, `create_collective_group` makes actors a group, in which they call `mray.util.collective`.
+In a graph the members are the actors whose methods are the inputs. Outside, `create_collective_group` makes actors a group, in which
+they call `mray.util.collective`.
 """
 
 from __future__ import annotations

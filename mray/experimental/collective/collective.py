@@ -26,7 +26,7 @@ from mray.util.collective.types import Backend as BackendName
 
 __all__ = ["create_collective_group", "destroy_all_collective_groups", "destroy_collective_group", "get_collective_groups"]
 
-#: The groups that this process has created, by name, for each session.
+#: Those that this process has created, by name, for each session.
 _groups: weakref.WeakKeyDictionary[Backend, dict[str, CommunicatorHandle]] = weakref.WeakKeyDictionary()
 
 
@@ -77,7 +77,7 @@ def create_collective_group(actors: Sequence[Any], backend: str, name: str | Non
 
 
 def destroy_collective_group(group_or_name: CommunicatorHandle | str) -> None:
-    """Undo `create_collective_group`; the actors may then join other groups. Dead members do not matter.
+    """Undo `create_collective_group`. Dead members do not matter.
 
     Raises ValueError when this process has created no such group.
     """

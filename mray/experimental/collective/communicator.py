@@ -13,7 +13,6 @@ class Communicator:
     """A member's handle of its group."""
 
     name: str
-    #: The number of this member.
     rank: int
     backend: str
 
@@ -22,11 +21,10 @@ class Communicator:
 class CommunicatorHandle:
     """A group, in the process that created it."""
 
-    #: The handles of the members, by rank.
+    #: Of the members, by rank.
     actors: list[Any]
-    #: The group's name in its members.
     name: str
-    #: The carrier of the tensors: ``"GLOO"`` (the CPU) or ``"NCCL"``.
+    #: ``"GLOO"`` (the CPU) or ``"NCCL"``.
     backend: str
 
     def get_rank(self, actor: Any) -> int:

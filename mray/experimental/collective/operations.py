@@ -29,7 +29,7 @@ class AllGatherWrapper:
         return bind_collective(input_nodes, AllGatherOp(), transport)
 
     def __call__(self, tensor_list: Any, tensor: Any, group_name: str = "default") -> Any:
-        """Called in each member of the group: gather the members' tensors into `tensor_list`; see `mray.util.collective.allgather`."""
+        """In each member of the group: gather the members' tensors into `tensor_list`; see `mray.util.collective.allgather`."""
         return collective.allgather(tensor_list, tensor, group_name)
 
 
@@ -42,7 +42,7 @@ class AllReduceWrapper:
         return bind_collective(input_nodes, AllReduceOp(op), transport)
 
     def __call__(self, tensor: Any, group_name: str = "default", op: Any = None) -> Any:
-        """Called in each member of the group: reduce `tensor` in place; `op` is one of `mray.util.collective`, by default the sum."""
+        """In each member of the group: reduce `tensor` in place; `op` is one of `mray.util.collective`, by default the sum."""
         return collective.allreduce(tensor, group_name, *_given(op))
 
 
@@ -55,9 +55,7 @@ class ReduceScatterWrapper:
         return bind_collective(input_nodes, ReduceScatterOp(op), transport)
 
     def __call__(self, tensor: Any, tensor_list: Any, group_name: str = "default", op: Any = None) -> Any:
-        """Called in each member of the group: reduce the members' lists, of which this rank gets its own tensor; see
-        `mray.util.collective.reducescatter`.
-        """
+        """In each member of the group: reduce the members' lists, of which this rank gets its own tensor."""
         return collective.reducescatter(tensor, tensor_list, group_name, *_given(op))
 
 
