@@ -243,6 +243,8 @@ def test_killing_twice_is_harmless(ray_session, pidder):
     actor = pidder.remote()
     ray_session.kill(actor)
     ray_session.kill(actor)
+    with pytest.raises(ray_session.exceptions.RayActorError):
+        ray_session.get(actor.pid.remote())
 
 
 def test_a_pending_actor_can_be_killed(ray_session, tmp_path):

@@ -71,7 +71,7 @@ def group_of(collective, handles):
     return type("Group", (collective.Communicator,), body)()
 
 
-def refused(text):
+def expect_refusal(text):
     return pytest.raises(ValueError, match=re.escape(text))
 
 
@@ -133,7 +133,7 @@ def test_several_tensors_of_each_actor_for_the_other_operations(engine, collecti
     inp, nodes = inputs
     lists = [nodes, [worker.two.bind(inp) for worker in workers[:2]]]
     if engine == "ray":
-        with refused("Currently binding a nested list of dag nodes is only supported for allreduce"):
+        with expect_refusal("Currently binding a nested list of dag nodes is only supported for allreduce"):
             getattr(collective, name).bind(lists)
         return
     outputs = getattr(collective, name).bind(lists)
@@ -163,13 +163,13 @@ def test_the_actors_may_have_a_communicator_of_their_own(collective, workers, in
 @pytest.mark.parametrize("strangers", [1, 3])
 def test_a_communicator_of_other_actors(collective, workers, inputs, strangers):
     _inp, nodes = inputs
-    with refused("Expected actor handles to match the custom communicator group"):
+    with expect_refusal("Expected actor handles to match the custom communicator group"):
         collective.allreduce.bind(nodes, transport=group_of(collective, workers[:strangers]))
 
 
 def test_a_transport_that_does_not_exist(collective, inputs):
     _inp, nodes = inputs
-    with refused("`transport` must be TorchTensorType.AUTO, TorchTensorType.ACCELERATOR or TorchTensorType.CPU"):
+    with expect_refusal("`transport` must be TorchTensorType.AUTO, TorchTensorType.ACCELERATOR or TorchTensorType.CPU"):
         collective.allreduce.bind(nodes, transport="gloo")
 
 
@@ -177,7 +177,7 @@ def test_a_transport_that_does_not_exist(collective, inputs):
 @pytest.mark.parametrize("op", ["sum", None, 0])
 def test_an_operation_that_is_none(collective, inputs, name, op):
     _inp, nodes = inputs
-    with refused(f"Unexpected operation: {op}"):
+    with expect_refusal(f"Unexpected operation: {op}"):
         getattr(collective, name).bind(nodes, op)
 
 
@@ -185,44 +185,44 @@ def test_an_operation_that_is_none(collective, inputs, name, op):
 def test_an_empty_list(engine, collective):
     with pytest.raises(IndexError if engine == "ray" else ValueError):
         collective.allreduce.bind([])
-    with refused("Expected non-empty input list."):
+    with expect_refusal("Expected non-empty input list."):
         collective.allreduce.bind([[]])
 
 
 def test_an_empty_list_among_others(collective, inputs):
     _inp, nodes = inputs
-    with refused("Expected non-empty input list at index 1."):
+    with expect_refusal("Expected non-empty input list at index 1."):
         collective.allreduce.bind([nodes, []])
 
 
 def test_what_is_no_node(collective, inputs):
     _inp, nodes = inputs
-    with refused("Expected all input nodes to be DAGNode, but got "):
+    with expect_refusal("Expected all input nodes to be DAGNode, but got "):
         collective.allreduce.bind([nodes[0], 7])
-    with refused("Expected all input nodes to be DAGNode at list at index 1, but got "):
+    with expect_refusal("Expected all input nodes to be DAGNode at list at index 1, but got "):
         collective.allreduce.bind([nodes, [nodes[0], 7]])
 
 
 def test_the_same_node_twice(collective, inputs):
     _inp, nodes = inputs
-    with refused("Expected unique input nodes, but found duplicates: "):
+    with expect_refusal("Expected unique input nodes, but found duplicates: "):
         collective.allreduce.bind([nodes[0], nodes[0]])
-    with refused("Expected unique input nodes at list at index 1, but found duplicates: "):
+    with expect_refusal("Expected unique input nodes at list at index 1, but found duplicates: "):
         collective.allreduce.bind([nodes, [nodes[0], nodes[0]]])
 
 
 def test_the_same_actor_twice(collective, workers, inputs):
     inp, nodes = inputs
     again = workers[0].two.bind(inp)
-    with refused("Expected unique actor handles, but found duplicate actor handles from input nodes: "):
+    with expect_refusal("Expected unique actor handles, but found duplicate actor handles from input nodes: "):
         collective.allreduce.bind([nodes[0], again])
-    with refused("Expected unique actor handles at list at index 1, but found duplicate actor handles from input nodes: "):
+    with expect_refusal("Expected unique actor handles at list at index 1, but found duplicate actor handles from input nodes: "):
         collective.allreduce.bind([nodes, [nodes[0], again]])
 
 
 def test_lists_of_different_lengths(collective, workers, inputs):
     inp, nodes = inputs
-    with refused(
+    with expect_refusal(
         "Expected all input lists to have the same number of nodes. List at index 0 has length 2, but list at index 1 has length 1."
     ):
         collective.allreduce.bind([nodes, [workers[0].two.bind(inp)]])
@@ -230,13 +230,13 @@ def test_lists_of_different_lengths(collective, workers, inputs):
 
 def test_lists_of_different_actors(collective, workers, inputs):
     inp, nodes = inputs
-    with refused("Expected all input lists to have the same set of actor handles. List at index 0 has actors "):
+    with expect_refusal("Expected all input lists to have the same set of actor handles. List at index 0 has actors "):
         collective.allreduce.bind([nodes, [workers[0].two.bind(inp), workers[2].two.bind(inp)]])
 
 
 def test_lists_of_actors_in_different_orders(collective, workers, inputs):
     inp, nodes = inputs
-    with refused("Expected all input lists to have the same order of actor handles. List at index 0 has actor "):
+    with expect_refusal("Expected all input lists to have the same order of actor handles. List at index 0 has actor "):
         collective.allreduce.bind([nodes, [workers[1].two.bind(inp), workers[0].two.bind(inp)]])
 
 
@@ -248,9 +248,9 @@ def test_a_node_of_an_actor_that_does_not_exist_yet(ray_session, collective, inp
         def one(self, value):
             return value
 
-    with refused("Expected an actor handle from the input node"):
+    with expect_refusal("Expected an actor handle from the input node"):
         collective.allreduce.bind([nodes[0], Later.bind().one.bind(inp)])
-    with refused("Expected an actor handle from the input node at list at index 1"):
+    with expect_refusal("Expected an actor handle from the input node at list at index 1"):
         collective.allreduce.bind([nodes, [nodes[0], Later.bind().one.bind(inp)]])
 
 
@@ -261,13 +261,13 @@ def test_the_driver_takes_no_part(engine, collective, inputs):
         with pytest.raises(Exception):  # noqa: B017
             collective.allreduce.bind([nodes[0], inp])
         return
-    with refused("Expected an actor handle from the input node"):
+    with expect_refusal("Expected an actor handle from the input node"):
         collective.allreduce.bind([nodes[0], inp])
 
 
 def test_what_was_refused_leaves_no_trace(collective, workers, inputs):
     inp, nodes = inputs
-    with refused("Expected unique input nodes"):
+    with expect_refusal("Expected unique input nodes"):
         collective.allreduce.bind([nodes[0], nodes[0]])
     after = workers[0].one.bind(inp)
     assert after._get_bind_index() == nodes[0]._get_bind_index() + 1
@@ -284,5 +284,5 @@ def test_a_collective_is_no_ordinary_call(ray_session, collective, inputs):
 
 
 def test_a_collective_node_needs_an_operation(ray_session, inputs):
-    with refused("Expected a collective operation"):
+    with expect_refusal("Expected a collective operation"):
         ray_session.dag.CollectiveOutputNode("allreduce", (), {}, {}, {})

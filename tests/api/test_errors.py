@@ -728,12 +728,12 @@ def test_a_task_that_ends_as_it_is_cancelled_is_answered(ray_session):
         return total
 
     for _ in range(400):
-        refs = [f.remote(numbers.randint(1, 20_000)) for _ in range(4)]
+        refs = {f.remote(count): sum(range(count)) for count in numbers.choices(range(1, 20_000), k=4)}
         time.sleep(numbers.uniform(0, 0.002))
         for ref in refs:
             ray.cancel(ref)
-        for ref in refs:
+        for ref, total in refs.items():
             try:
-                ray.get(ref, timeout=30)
+                assert ray.get(ref, timeout=30) == total
             except ray.exceptions.TaskCancelledError:
                 pass

@@ -137,7 +137,7 @@ def _has_nvtx() -> bool:
 
 
 def test_nvtx_that_is_not_installed_is_an_error_at_compile_time(run_program) -> None:
-    run_program(
+    done = run_program(
         """
         import sys
         import ENGINE as ray
@@ -159,9 +159,9 @@ def test_nvtx_that_is_not_installed_is_an_error_at_compile_time(run_program) -> 
         try:
             dag.experimental_compile()
         except ImportError as error:
-            assert "pip install nvtx" in str(error), error
-        else:
-            raise AssertionError("it compiled")
+            print("refused:", error)
         """,
         env={"MRAY_CGRAPH_ENABLE_NVTX_PROFILING": "1"},
     )
+    assert "refused:" in done.stdout
+    assert "pip install nvtx" in done.stdout

@@ -70,11 +70,13 @@ def test_work_of_streams_that_share_a_queue_runs_at_the_same_time(kind: Null, mo
     device = first(kind)
     other = device.create_stream()
     both = threading.Barrier(2)
+    met: list[int] = []
     for _ in range(20):
-        device.launch(0, both.wait)
-        device.launch(other, both.wait)
+        device.launch(0, lambda: met.append(both.wait()))
+        device.launch(other, lambda: met.append(both.wait()))
     device.streams.get(0).synchronize()
     device.streams.get(other).synchronize()
+    assert sorted(met) == [0] * 20 + [1] * 20
 
 
 def test_work_waits_behind_later_work_of_another_stream_of_its_queue(kind: Null, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,6 +136,7 @@ def test_a_ring_after_the_process_has_gone_is_harmless(sleeper: Sleeper) -> None
     sleeper.state = PARKED
     sleeper.leave()
     sleeper.doorbell.ring()
+    assert sleeper.state == PARKED
 
 
 def test_no_name_is_left_once_both_have_it_open(sleeper: Sleeper) -> None:

@@ -56,7 +56,7 @@ class Decoder(NamedTuple):
     #: Whole messages.
     whole: tuple[bytes, ...]
     #: Reads one, and asserts what must hold of what comes out.
-    read: Callable[[bytes], Any]
+    check_read: Callable[[bytes], Any]
     #: The errors that it may raise.
     errors: tuple[type[BaseException], ...]
     #: From which byte on a message is the user's own, which nobody can tell from a changed one; None: nothing is.
@@ -496,6 +496,6 @@ def read(name: str, data: bytes) -> object:
     """The value that a decoder makes of these bytes; None for an error that it may raise."""
     decoder = DECODERS[name]
     try:
-        return decoder.read(data)
+        return decoder.check_read(data)
     except decoder.errors:
         return None

@@ -36,7 +36,7 @@ def little_memory() -> Iterator[None]:
 def test_whole_messages_are_read(name: str) -> None:
     decoder = DECODERS[name]
     for whole in decoder.whole:
-        decoder.read(whole)
+        decoder.check_read(whole)
 
 
 @pytest.mark.parametrize("name", DECODERS)
@@ -65,7 +65,7 @@ def test_what_a_message_has_instead_of_a_value_is_refused() -> None:
 @pytest.mark.parametrize("published", [5, 1 << 62, (1 << 64) - 1])
 def test_a_ring_with_more_messages_than_entries_gives_an_error_once(published: int) -> None:
     (whole,) = DECODERS["ring"].whole
-    (failed,) = DECODERS["ring"].read(published.to_bytes(8, "little") + whole[8:])
+    (failed,) = DECODERS["ring"].check_read(published.to_bytes(8, "little") + whole[8:])
     assert type(failed) is Failed
 
 
@@ -91,8 +91,8 @@ def test_values_that_refer_to_each_other_without_end_are_refused() -> None:
     body = marshal.dumps(value)
     assert len(body) < 1000
     with pytest.raises(ValueError, match="again and again"):
-        DECODERS["frame"].read(body)
+        DECODERS["frame"].check_read(body)
     within: list[Any] = []
     within.append(within)
     with pytest.raises(ValueError, match="has not been read yet"):
-        DECODERS["frame"].read(marshal.dumps((within,)))
+        DECODERS["frame"].check_read(marshal.dumps((within,)))

@@ -95,7 +95,7 @@ def test_names_can_be_taken_and_freed_many_times(ray, count):
     for _ in range(count(30, 1000)):
         actor = Named.options(name="again", get_if_exists=True).remote()
         try:
-            ray.get(actor.f.remote())
+            assert ray.get(actor.f.remote()) == 1
         except ray.exceptions.RayActorError:
             continue
         ray.kill(actor)
@@ -179,6 +179,7 @@ def test_a_session_can_stop_in_the_middle_of_anything(count):
         actor.f.remote(refs)
         mray.put(b"x" * MIB)
         mray.shutdown()
+        assert not mray.is_initialized()
 
 
 def test_a_deep_tree_of_tasks_finishes(ray, count):

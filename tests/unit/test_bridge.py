@@ -77,7 +77,7 @@ def test_a_callback_that_comes_when_the_loop_is_closed_reaches_nobody():
         kept.append(callback)
         return bridge.nothing
 
-    asyncio.run(bridge.called(then, 0.001))
+    assert not asyncio.run(bridge.called(then, 0.001))
     thread = threading.Thread(target=kept[0])
     thread.start()
     thread.join()

@@ -175,3 +175,4 @@ def test_what_a_broken_device_has_lent_is_let_go_of_without_a_word(pair: Pair) -
     pair.platform.close()
     pair.one.fault = 0
     pair.other_device.free(theirs)
+    assert pair.one.left() == {}

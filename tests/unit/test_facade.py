@@ -27,18 +27,18 @@ def run(program: str, *options: str, **environ: str) -> str:
 @pytest.mark.parametrize(
     "statement",
     [
-        "import ray, mray; assert ray.remote is mray.remote and ray.ObjectRef is mray.ObjectRef",
-        "import ray.dag, mray.dag; assert ray.dag.InputNode is mray.dag.InputNode",
-        "from ray.dag import InputNode; import mray.dag; assert InputNode is mray.dag.InputNode",
-        "import ray.exceptions as e; from mray.exceptions import RayError; assert e.RayError is RayError",
-        "import importlib, ray; assert importlib.import_module('ray.dag') is ray.dag",
-        "import ray.util.queue as q, sys; assert sys.modules['ray.util.queue'] is q",
-        "import ray, ray._private.worker as w; assert ray.worker is w and w.get is ray.get",
-        "from ray.experimental.state.api import list_actors as one; from ray.util.state import list_actors; assert one is list_actors",
+        "import ray, mray; print(ray.remote is mray.remote and ray.ObjectRef is mray.ObjectRef)",
+        "import ray.dag, mray.dag; print(ray.dag.InputNode is mray.dag.InputNode)",
+        "from ray.dag import InputNode; import mray.dag; print(InputNode is mray.dag.InputNode)",
+        "import ray.exceptions as e; from mray.exceptions import RayError; print(e.RayError is RayError)",
+        "import importlib, ray; print(importlib.import_module('ray.dag') is ray.dag)",
+        "import ray.util.queue as q, sys; print(sys.modules['ray.util.queue'] is q)",
+        "import ray, ray._private.worker as w; print(ray.worker is w and w.get is ray.get)",
+        "from ray.experimental.state.api import list_actors as one; from ray.util.state import list_actors; print(one is list_actors)",
     ],
 )
 def test_a_value_has_one_identity_however_it_was_imported(statement: str) -> None:
-    run(statement)
+    assert run(statement) == "True"
 
 
 def test_the_modules_have_rays_names_and_are_there_after_the_package_alone_was_imported() -> None:
@@ -600,7 +600,7 @@ for use in (lambda: Channel(None, []), lambda: ChannelContext.get_current(), Sha
 # ---------------------------------------------------------------------------------- beside the real Ray
 def test_an_installed_ray_is_not_found(tmp_path: Path) -> None:
     (tmp_path / "ray.py").write_text("real = 1")
-    run(f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport ray, mray; assert ray.get is mray.get")
+    assert run(f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport ray, mray; print(ray.get is mray.get)") == "True"
 
 
 def test_an_imported_ray_cannot_be_replaced() -> None:

@@ -678,6 +678,7 @@ def test_a_handler_runs_while_a_condition_is_waited_for(patient: None) -> None:
     came: list[int] = []
     at_alarm(lambda: came.append(1))
     wait_for_condition(came.__len__, timeout=5, retry_interval_ms=200)  # type: ignore[arg-type]
+    assert came == [1]
 
 
 def test_a_breakpoint_that_nobody_comes_to_is_left_by_an_error(patient: None, tmp_path: Path) -> None:

@@ -153,4 +153,5 @@ def test_every_event_of_the_scheduler_takes_the_fields_of_its_message():
     from mray._decide.scheduler.message_events import EVENT_OF
 
     for code, make in EVENT_OF.items():
-        inspect.signature(make).bind("process", *MESSAGES[code].fields)
+        fields = ("process", *MESSAGES[code].fields)
+        assert inspect.signature(make).bind(*fields).args == fields

@@ -78,10 +78,12 @@ def test_hang_up_is_reported_once_and_after_what_was_sent(pair):
 
 
 def test_sending_to_a_closed_peer_does_not_raise(pair):
-    (_, left, _, _), (_, right, _, _) = pair
+    (reactor, left, _, gone), (_, right, _, _) = pair
     right.close()
     for _ in range(3):
         left.send((1, "nobody"))
+    assert reactor.wait_until(lambda: bool(gone), 5)
+    assert gone == [left]
 
 
 def test_a_wait_ends_at_its_time_limit(pair):
@@ -377,7 +379,7 @@ def test_letting_go_of_a_closed_reactor_closes_nobodys_descriptors():
     reused = os.dup2(there.fileno(), number)
     reactor.abandon()  # as a fork has it for clients of sessions that have ended
     try:
-        os.fstat(reused)
+        assert os.fstat(reused).st_ino == os.fstat(there.fileno()).st_ino
     finally:
         os.close(reused)
         there.close()

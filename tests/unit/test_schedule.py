@@ -139,7 +139,9 @@ def gets_stuck(plan: Plan, capacity: int, in_flight: int, random: Random) -> Stu
 @given(GRAPHS, st.integers(1, 3), st.integers(1, 4), RANDOM)
 @settings(max_examples=examples(100), deadline=None)
 def test_every_valid_graph_runs_to_its_end(graph: Graph, capacity: int, in_flight: int, random: Random) -> None:
-    Simulator(planned(graph, in_flight, random), capacity, in_flight, random).run(5)
+    simulator = Simulator(planned(graph, in_flight, random), capacity, in_flight, random)
+    simulator.run(5)
+    assert simulator.finished == 5
 
 
 @given(GRAPHS, RANDOM)

@@ -345,6 +345,7 @@ def test_the_package_takes_what_it_is_told() -> None:
     ranges = nvtx.NvtxRanges(nvtx.nvtx_domain())
     ranges.push(COMPUTE, "f")
     wait = ranges.start(READ_WAIT, "edge")
+    assert wait is not None
     ranges.pop(None)
     ranges.stop(wait)
 

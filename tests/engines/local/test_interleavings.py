@@ -179,8 +179,11 @@ def test_who_asks_again_and_again_lets_time_pass():
         ref = sleeper.remote()
         while not mray.wait([ref], timeout=0)[0]:
             pass
+        ended.append(ref)
 
+    ended = []
     explore(program, range(3))
+    assert len(ended) == 3
 
 
 def test_sleeping_really_sleeps_unless_told_otherwise():

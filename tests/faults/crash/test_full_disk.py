@@ -16,7 +16,7 @@ pytestmark = pytest.mark.timeout(400)  # many attempts in one program
 
 
 @pytest.fixture
-def scene() -> Iterator[Callable[..., list[str]]]:
+def check_scene() -> Iterator[Callable[..., list[str]]]:
     """Runs a scene of the program, whose last line says that nothing is left."""
     folder = Path(tempfile.mkdtemp(prefix="md", dir="/tmp"))
     objects, sessions = folder / "o", folder / "s"
@@ -34,26 +34,26 @@ def scene() -> Iterator[Callable[..., list[str]]]:
 
 
 @pytest.mark.parametrize("capacity", ["0.95", "1e9"], ids=["seen before", "told by the kernel"])
-def test_an_object_that_neither_memory_nor_disk_has_room_for_is_an_error_until_there_is_room(scene, capacity: str) -> None:
-    scene("full", MRAY_LOCAL_FS_CAPACITY_THRESHOLD=capacity)
+def test_an_object_that_neither_memory_nor_disk_has_room_for_is_an_error_until_there_is_room(check_scene, capacity: str) -> None:
+    check_scene("full", MRAY_LOCAL_FS_CAPACITY_THRESHOLD=capacity)
 
 
-def test_objects_in_a_directory_that_somebody_removes_are_lost_and_no_others(scene) -> None:
-    scene("removed")
+def test_objects_in_a_directory_that_somebody_removes_are_lost_and_no_others(check_scene) -> None:
+    check_scene("removed")
 
 
-def test_on_a_disk_that_may_not_be_written_to_objects_stay_readable_and_new_ones_are_refused(scene) -> None:
-    scene("read_only")
+def test_on_a_disk_that_may_not_be_written_to_objects_stay_readable_and_new_ones_are_refused(check_scene) -> None:
+    check_scene("read_only")
 
 
-def test_a_file_that_somebody_cuts_short_is_an_object_lost_and_never_sigbus(scene) -> None:
-    scene("cut_short")
+def test_a_file_that_somebody_cuts_short_is_an_object_lost_and_never_sigbus(check_scene) -> None:
+    check_scene("cut_short")
 
 
-def test_a_session_goes_on_where_its_logs_cannot(scene) -> None:
-    scene("sessions")
+def test_a_session_goes_on_where_its_logs_cannot(check_scene) -> None:
+    check_scene("sessions")
 
 
-def test_a_session_that_cannot_start_for_want_of_room_on_disk_says_so_and_leaves_nothing(scene) -> None:
-    lines = scene("starting")
+def test_a_session_that_cannot_start_for_want_of_room_on_disk_says_so_and_leaves_nothing(check_scene) -> None:
+    lines = check_scene("starting")
     assert lines.count("refused") >= 5

@@ -27,7 +27,7 @@ def until(condition):
 """
 
 
-def run(tmp_path: Path, body: str) -> subprocess.CompletedProcess[str]:
+def check_driver(tmp_path: Path, body: str) -> subprocess.CompletedProcess[str]:
     """Run a driver; it must succeed."""
     script = tmp_path / "driver.py"
     script.write_text(PRELUDE + body)
@@ -40,7 +40,7 @@ def run(tmp_path: Path, body: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("end", ["os.kill(os.getpid(), signal.SIGKILL)", "os._exit(3)", "mray.get(mray.put(1))"])
 def test_what_was_printed_before_the_end_is_shown(end: str, tmp_path: Path):
-    ended = run(
+    ended = check_driver(
         tmp_path,
         f"""
 @mray.remote(max_retries=0)
@@ -65,7 +65,7 @@ mray.shutdown()
 
 
 def test_output_of_a_running_task_is_shown_when_the_session_ends(tmp_path: Path):
-    ended = run(
+    ended = check_driver(
         tmp_path,
         """
 @mray.remote
@@ -85,7 +85,7 @@ mray.shutdown()
 
 
 def test_the_children_of_a_killed_actor_are_ended_and_those_of_others_are_not(tmp_path: Path):
-    run(
+    check_driver(
         tmp_path,
         """
 @mray.remote
@@ -111,7 +111,7 @@ assert not any(map(alive, kept))
 
 
 def test_variables_that_a_process_reads_at_its_start_get_an_interpreter_of_their_own(tmp_path: Path):
-    run(
+    check_driver(
         tmp_path,
         """
 @mray.remote
@@ -131,7 +131,7 @@ mray.shutdown()
 
 
 def test_an_environment_in_which_nothing_starts_is_an_error_that_says_so(tmp_path: Path):
-    run(
+    check_driver(
         tmp_path,
         """
 @mray.remote
@@ -152,7 +152,7 @@ mray.shutdown()
 
 
 def test_what_no_process_can_be_started_with_is_an_error_of_its_task_alone(tmp_path: Path):
-    run(
+    check_driver(
         tmp_path,
         """
 mray.init(num_cpus=1)
@@ -180,7 +180,7 @@ mray.shutdown()
 
 
 def test_hundreds_of_workers_start_and_end(tmp_path: Path):
-    run(
+    check_driver(
         tmp_path,
         """
 @mray.remote
@@ -200,7 +200,7 @@ mray.shutdown()
 
 
 def test_workers_that_cannot_be_started_leave_the_node_no_descriptor(tmp_path: Path):
-    run(
+    check_driver(
         tmp_path,
         """
 from mray._api.current import current_backend

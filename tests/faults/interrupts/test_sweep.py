@@ -36,7 +36,7 @@ def interpreter() -> Iterator[Interpreter]:
     interpreter.close()
 
 
-def sweep(interpreter: Interpreter, kind: str, manner: str) -> None:
+def check_sweep(interpreter: Interpreter, kind: str, manner: str) -> None:
     strides = RAISED_IN if manner.startswith("raise") else KINDS
     words = (str(SWEEP), kind, str(1 if FULL or manner == "async" else strides[kind]), manner)
     timeout = 36_000 if FULL else 300
@@ -53,17 +53,17 @@ def sweep(interpreter: Interpreter, kind: str, manner: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_handler_raises_cuts_nothing_of_mrays(interpreter: Interpreter, kind: str) -> None:
-    sweep(interpreter, kind, "alarm")
+    check_sweep(interpreter, kind, "alarm")
 
 
 @pytest.mark.parametrize("kind", ["Graph", "Task", "Stream", "Session"])
 def test_an_interrupt_cuts_nothing_of_mrays(interpreter: Interpreter, kind: str) -> None:
-    sweep(interpreter, kind, "interrupt")
+    check_sweep(interpreter, kind, "interrupt")
 
 
 @pytest.mark.parametrize("kind", ["Graph", "Task", "ActorCall", "Put", "Wait", "Stream", "OfQueue", "Finalize"])
 def test_finalizers_that_the_collector_runs_may_call_anything(interpreter: Interpreter, kind: str) -> None:
-    sweep(interpreter, kind, "collect")
+    check_sweep(interpreter, kind, "collect")
 
 
 @mray.remote(num_cpus=0, runtime_env={"env_vars": {"PYTHONPATH": str(SWEEP.parent)}})
@@ -100,9 +100,9 @@ RAISED_IN = {
 @pytest.mark.parametrize("kind", RAISED_IN)
 @pytest.mark.parametrize("manner", ["raise", "raise-in-thread"])
 def test_what_another_thread_raises_cuts_nothing_of_mrays(interpreter: Interpreter, kind: str, manner: str) -> None:
-    sweep(interpreter, kind, manner)
+    check_sweep(interpreter, kind, manner)
 
 
 @pytest.mark.parametrize("kind", ["Graph", "GraphInSeveral"])
 def test_results_of_a_graph_are_not_shifted_by_what_another_thread_raises(interpreter: Interpreter, kind: str) -> None:
-    sweep(interpreter, kind, "async")
+    check_sweep(interpreter, kind, "async")
