@@ -68,7 +68,7 @@ class RayTaskError(RayError):
 
     @property
     def actor_id(self) -> str | None:
-        """In hex digits."""
+        """The id in hex digits of the actor whose method it was."""
         return self._actor_id
 
     def make_dual_exception_instance(self) -> RayTaskError:

@@ -15,8 +15,8 @@ from mray._api.communicator import Communicator
 class Accelerator:
     """A kind of device, as torch names its module (``"cuda"``, ``"npu"``, ``"cpu"``), and its communicators.
 
-    Programs for Ray expect it to be created in each actor as ``cls(world_size, communicator_id, rank, actor_handles, current_stream,
-    use_communication_streams)``, with an id that its `generate_communicator_id` gave one of them.
+    Created in each actor as ``cls(world_size, communicator_id, rank, actor_handles, current_stream, use_communication_streams)``, with
+    an id of its `generate_communicator_id`.
     """
 
     torch_module_name: str
@@ -27,7 +27,7 @@ _registered: Accelerator | None = None
 
 
 def register_accelerator(torch_module_name: str, communicator_cls: Any) -> Accelerator:
-    """Use it for graphs that this process compiles; the last registration counts. Raises TypeError if it is no class of communicators."""
+    """Use this class for graphs compiled here; the last registration counts. Raises TypeError if it is no class of communicators."""
     global _registered
     if not (isinstance(communicator_cls, type) and issubclass(communicator_cls, Communicator)):
         raise TypeError(f"communicator_cls must be a class derived from Communicator, not {communicator_cls!r}.")

@@ -163,7 +163,7 @@ class Backend(RefBackend):
         """A token that lives as long as the handle: when the last token in the last process dies, the actor ends."""
 
     def has_made(self, actor_id: bytes) -> bool:
-        """False where the actor is known to be of another session."""
+        """Whether an actor is of this session; False where it is known to be of another session."""
         return True
 
     @abstractmethod
@@ -235,12 +235,12 @@ class Backend(RefBackend):
     # -- graphs ----------------------------------------------------------------------------------
     @abstractmethod
     def compile_graph(self, root: Any, **options: Any) -> Any:
-        """See `mray._graph.caller.compiled.CompiledGraph`."""
+        """Compile the DAG that ends in `root`; see `mray._graph.caller.compiled.CompiledGraph`."""
 
     @abstractmethod
     def restore_graph(self, handle: Any) -> Any:
         """The compiled graph that was pickled as `handle`; elsewhere than where it was compiled, an object that executes it there."""
 
     def host(self) -> Any:
-        """A `mray._graph.host.GraphHost`. Raises NotImplementedError where channels are the engine's own."""
+        """The `mray._graph.host.GraphHost` of this process. Raises NotImplementedError where channels are the engine's own."""
         raise NotImplementedError(f"{type(self).__name__} has channels of its own.")

@@ -12,7 +12,7 @@ from mray._common.record import Record
 
 
 class BoundCall(Record):
-    """`needs` are the indices of the calls whose results it uses. Calls of the group -1 synchronize with none."""
+    """One call; `needs` are the indices of the calls whose results it uses. Calls of the group -1 synchronize with none."""
 
     actor: str
     bind_index: int

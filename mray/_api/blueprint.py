@@ -187,7 +187,7 @@ class ActorBlueprint:
 
 
 class _Altered:
-    """As a subclass, since the class itself may be in use there."""
+    """A class unpickled with other methods: a subclass, since the class itself may be in use there."""
 
     def __init__(self, cls: type, methods: dict[str, Any]) -> None:
         self._parts = cls, methods

@@ -44,7 +44,7 @@ class CollectiveOp:
 
     @property
     def name(self) -> str:
-        """``"allgather"``, ``"allreduce"`` or ``"reducescatter"``."""
+        """The method of `Communicator`: ``"allgather"``, ``"allreduce"`` or ``"reducescatter"``."""
         return type(self).__name__.removesuffix("Op").lower()
 
     @property
@@ -92,7 +92,7 @@ class CollectiveOperation:
 
     @property
     def communicator(self) -> Communicator | None:
-        """None leaves the choice."""
+        """The communicator that the user demands; None leaves the choice."""
         return self.type_hint.get_custom_communicator()
 
     def __str__(self) -> str:
@@ -171,7 +171,7 @@ def _as_lists(inputs: Any) -> list[list[Any]]:
 
 
 def _checked_actors(inputs: Sequence[Sequence[Any]]) -> list[ActorHandle]:
-    """Raises ValueError for the first error in the inputs, with Ray's text."""
+    """The actors of the inputs. Raises ValueError for the first error, with Ray's text."""
     first: list[ActorHandle] = []
     for index, column in enumerate(inputs):
         place = f" at list at index {index}" if len(inputs) > 1 else ""

@@ -62,12 +62,12 @@ class Communicator(ABC):
     @property
     @abstractmethod
     def recv_stream(self) -> Any:
-        """A context manager; None on the CPU."""
+        """The stream as a context manager; None on the CPU."""
 
     @property
     @abstractmethod
     def send_stream(self) -> Any:
-        """A context manager; None on the CPU."""
+        """The stream as a context manager; None on the CPU."""
 
     @abstractmethod
     def allgather(self, send_buf: Any, recv_buf: Any) -> None:

@@ -26,7 +26,7 @@ WORKER_MODE = 1
 
 
 class RuntimeContext:
-    """The job, the process, the task and the actor of the calling code. Ids are in hex digits, or None."""
+    """The job, process, task and actor of the calling code. Ids are in hex digits, or None."""
 
     def get(self) -> dict[str, Any]:
         """Several ids together, as id objects. Deprecated."""

@@ -148,7 +148,7 @@ def stop() -> None:
 
 
 def _stop_at_exit() -> None:
-    """No other thread calls any more, and no session starts by itself."""
+    """End the session at exit: no other thread calls any more, and no session starts by itself."""
     global start_by_default
     start_by_default = _refuse
     backend = _backend
@@ -164,7 +164,7 @@ def _refuse() -> None:
 
 
 def _after_fork() -> None:
-    """The sockets and threads are the parent's."""
+    """Leave the session in the child of a fork: its sockets and threads are the parent's."""
     global _backend, _inherited, _lock
     if _backend is not None:
         _inherited = _backend

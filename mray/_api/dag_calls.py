@@ -144,7 +144,7 @@ class ClassMethodNode(DAGNode):
         return (method.options(**given) if given else method).remote(*self._bound_args, **self._bound_kwargs)
 
     def get_method_name(self) -> str:
-        """``return_idx_<i>`` for one of several values."""
+        """The method's name; ``return_idx_<i>`` for one of several values."""
         return self._method_name
 
     def _get_bind_index(self) -> int | None:

@@ -276,7 +276,7 @@ class DAGNode(ABC, Generic[T_co]):
 
     @abstractmethod
     def _execute_impl(self, /, *args: Any, **kwargs: Any) -> Any:
-        """The arguments are values and refs by now; the parameters here are the graph's input."""
+        """Run this node, whose arguments are values and refs by now; the parameters here are the graph's input."""
 
     def clear_cache(self) -> None:
         """Forget what the last `execute` has cached."""

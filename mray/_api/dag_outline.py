@@ -36,7 +36,7 @@ class Outline(Record):
 
 
 class Outlined(Protocol):
-    """The method's name is special, since all other names are methods of the actor, or parts of the input."""
+    """An object that has an outline. Its method's name is special, since other names are methods of the actor, or parts of the input."""
 
     def __dag_outline__(self) -> Outline:
         """The node's outline."""

@@ -20,7 +20,7 @@ class Outputs(Protocol):
         """An uninitialized tensor on the current device."""
 
     def returned(self, value: Any, *, is_alone: bool) -> None:
-        """The method has returned this value; `is_alone`: nothing else refers to that object."""
+        """The method has returned this value; `is_alone`: nothing else refers to it."""
 
 
 _current: ContextVar[Outputs | None] = ContextVar("outputs of the step that runs", default=None)

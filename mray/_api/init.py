@@ -50,9 +50,8 @@ after_init: list[Callable[[], None]] = []
 
 
 class RayContext(Mapping[str, Any]):
-    """The result of `init`: the session's attributes as a mapping; as a context manager it ends the session.
-
-    ``ctx["node_id"]``, ``ctx["session_dir"]``, ``ctx["address"]``, ...; all of them in `address_info`.
+    """The result of `init`: the session's attributes (``ctx["node_id"]``, ``ctx["session_dir"]``, ``ctx["address"]``, ...; all of them in
+    `address_info`); as a context manager it ends the session.
     """
 
     def __init__(self, info: Mapping[str, Any]) -> None:

@@ -190,7 +190,7 @@ def _submit(function: RemoteFunction, args: Sequence[Any], kwargs: dict[str, Any
 
 
 def _merged(function: RemoteFunction, options: Mapping[str, Any]) -> dict[str, Any]:
-    """For equal ones the same dict, where that is cheap to see."""
+    """The complete options of a call; for equal ones the same dict, where that is cheap to see."""
     key = tuple([(name, type(value), value) for name, value in options.items() if type(value) in _SIMPLE])
     kept = function.completed_options
     merged = kept.get(key) if len(key) == len(options) else None

@@ -16,7 +16,7 @@ _KINDS = (
     inspect.Parameter.KEYWORD_ONLY,
     inspect.Parameter.VAR_KEYWORD,
 )
-#: More positional arguments than any call has.
+#: More than any call has.
 _MANY = 1 << 30
 
 
@@ -99,7 +99,7 @@ class CallSignature:
         return all(place < count or name in kwargs for name, place in self._required)
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Raise TypeError, with `inspect`'s text, when the function cannot be called so."""
+        """Raise TypeError, with `inspect`'s text, for an invalid call."""
         if not self.accepts(len(args), kwargs):
             self.signature().bind(*args, **kwargs)
 

@@ -4,8 +4,8 @@
     extract_tensor_transport_metadata(tensors) ---> fetch_multiple_tensors / recv_multiple_tensors(metadata)
     garbage_collect, when the last ref is dropped
 
-A class of these is registered by `mray.experimental.register_tensor_transport`; each process that needs one creates one instance. mray
-runs transports in which only the receiver takes part (`is_one_sided`): `send_multiple_tensors` and `abort_transport` are never called.
+Each process that needs one creates one instance. mray runs transports in which only the receiver takes part (`is_one_sided`):
+`send_multiple_tensors` and `abort_transport` are never called.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class TensorTransportManager(ABC):
         return FetchRequest(obj_id=obj_id, tensors=tensors)
 
     def wait_fetch_complete(self, fetch_request: FetchRequest, timeout: float = -1) -> list[Any]:
-        """Wait `timeout` seconds at most (-1: without limit). Raises TimeoutError."""
+        """The tensors of a fetch. Wait `timeout` seconds at most (-1: without limit). Raises TimeoutError."""
         return fetch_request.tensors
 
     @abstractmethod

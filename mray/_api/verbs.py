@@ -229,7 +229,7 @@ def _check_waitables(waitables: list[Any], others: list[Any], entries: int) -> N
 
 
 def _wait_among(waitables: list[Any], others: list[Any], num_returns: int, timeout: float | None) -> tuple[list[Any], list[Any]]:
-    """A generator is as ready as its next item."""
+    """As `wait`, when `others` are no refs of objects: a generator is as ready as its next item."""
     refs = waitables
     given: dict[int, Any] = {}
     if any(isinstance(each, ObjectRefGenerator) for each in others):

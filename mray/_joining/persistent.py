@@ -71,7 +71,7 @@ _NONE_RUNS = (
 
 
 class AlreadyRunningError(RuntimeError):
-    """Raised when one already runs under this temporary directory: `address`."""
+    """Raised when a persistent session already runs under this temporary directory: `address`."""
 
     def __init__(self, address: Address) -> None:
         super().__init__(f"a session is running already in {address.session_dir} (node pid {address.node_pid}); end it with mray stop")

@@ -43,7 +43,7 @@ def _name(array: Any) -> str | None:
 
 
 def reduce_array(array: Any) -> Any:
-    """A plain array's memory goes out of band."""
+    """Reduce an array; a plain one's memory goes out of band."""
     name = _name(array)
     if name is None:
         return array.__reduce_ex__(5)

@@ -63,7 +63,7 @@ def _least() -> int:
 
 
 def _is_restored(column: Any) -> bool:
-    """Arrow's pickle does not preserve objects or fixed-width arrays."""
+    """Whether Arrow's pickle preserves a column: it does not preserve objects or fixed-width arrays."""
     kind = str(column.dtype)
     return "Object" not in kind and "Array" not in kind
 

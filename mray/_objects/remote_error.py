@@ -57,7 +57,10 @@ def task_error(
     actor_id: bytes | str | None = None,
     actor_repr: str | None = None,
 ) -> RayTaskError:
-    """`function_name` is as in ``ray::f()``: ``f`` or ``A.m``, or the option ``name``. `actor_id` is hexadecimal if it is text."""
+    """The error that a task's caller gets for an exception of the task.
+
+    `function_name` as in ``ray::f()``: ``f`` or ``A.m``, or the option ``name``. `actor_id` is hexadecimal if it is text.
+    """
     if isinstance(exception, DependencyError):
         exception = exception.error
         own = str(exception) if not isinstance(exception, RayTaskError) else RayTaskError.__str__(exception)

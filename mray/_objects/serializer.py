@@ -96,7 +96,7 @@ def note_ref(ref: Any) -> None:
 
 
 def is_noting() -> bool:
-    """A ref that is pickled outside of `serialize` travels out of band."""
+    """Whether this thread is inside `serialize`; a ref that is pickled elsewhere travels out of band."""
     return _noted.refs is not None
 
 

@@ -67,7 +67,7 @@ class FigureOwner:
 
 @dataclass(frozen=True)
 class Figure:
-    """Boxes by number, edges, and the owners with their colours."""
+    """A graph to draw: boxes by number, edges, and the owners with their colours."""
 
     name: str
     boxes: tuple[Box, ...]

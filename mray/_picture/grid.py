@@ -112,7 +112,7 @@ def _rows(hops: Sequence[Hop]) -> list[_Row]:
 
 
 def _order(rows: list[_Row]) -> list[_Row]:
-    """If possible, a line enters a column only after the line above has left it."""
+    """Order the rows so that, if possible, a line enters a column only after the line above has left it."""
     left, ordered = list(rows), []
     while left:
         chosen = next((row for row in left if not any(row.targets & other.sources for other in left if other is not row)), left[0])

@@ -24,7 +24,7 @@ def depths(count: int, edges: set[tuple[int, int]]) -> list[int]:
 
 
 class Layers:
-    """Bends are numbered after the boxes."""
+    """Boxes and bends in layers. Bends are numbered after the boxes."""
 
     def __init__(self, edges: Sequence[tuple[int, int]], layers: Sequence[int]) -> None:
         self.layer = list(layers)

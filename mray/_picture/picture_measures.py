@@ -21,7 +21,7 @@ Measure = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Measures:
-    """By step index, by channel index and by endpoint; `bottleneck` is a step index."""
+    """The measures by step index, by channel index and by endpoint; `bottleneck` is a step index."""
 
     steps: Mapping[int, Measure] = field(default_factory=dict)
     edges: Mapping[int, Measure] = field(default_factory=dict)

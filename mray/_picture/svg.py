@@ -94,7 +94,7 @@ def _places(figure: Figure, named: Sequence[Edge], sizes: Sequence[Point]) -> tu
 
 
 def _columns(layers: Layers, widths: Sequence[float]) -> list[float]:
-    """Close to those of its neighbours, in an order that follows them."""
+    """The centres of the cells, close to those of its neighbours, in an order that follows them."""
     above: list[list[int]] = [[] for _ in widths]
     below: list[list[int]] = [[] for _ in widths]
     for way in layers.ways:

@@ -85,7 +85,7 @@ class AcceleratorContext:
 
     @property
     def communicator_cls(self) -> type[Communicator] | None:
-        """None: chosen by the compiler."""
+        """The class of communicators; None: chosen by the compiler."""
         return self._communicator_cls
 
     @property
