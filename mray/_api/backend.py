@@ -224,8 +224,8 @@ class Backend(RefBackend):
 
     @abstractmethod
     def context(self) -> dict[str, Any]:
-        """Of the calling thread: ``task_id, task_name, function_name, actor_id, actor_name, worker_id, mode, resources, gpu_ids, namespace,
-        restarted, runtime_env``; None where there is none.
+        """The context of the calling thread: ``task_id, task_name, function_name, actor_id, actor_name, worker_id, mode, resources,
+        gpu_ids, namespace, restarted, runtime_env``; None where there is none.
         """
 
     @abstractmethod

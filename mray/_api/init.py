@@ -43,7 +43,7 @@ _MEANINGLESS = frozenset(
 
 #: In a higher layer, loaded on demand.
 EXPORTER, PAGE = "mray.cli.commands.metrics", "mray.cli.live"
-#: By these.
+#: The servers of this process's session, by these.
 _served: dict[str, Any] = {}
 #: Called in the process that has started or joined a session.
 after_init: list[Callable[[], None]] = []

@@ -84,8 +84,10 @@ _ALONE = logging.Formatter()
 
 @dataclass
 class LoggingConfig:
-    """Writes to the current ``sys.stderr``, since notebooks and tests replace it, or in a driver to a fixed one: the logger ``ray`` writes
-    to that of its import. The driver adds the worker's name to its messages.
+    """How the processes of a session log.
+
+    `encoding` is ``"TEXT"`` or ``"JSON"``, `log_level` a name of a level, `additional_log_standard_attrs` names of attributes of
+    `logging.LogRecord` to add to each line. Raises ValueError for an unknown encoding or attribute.
     """
 
     encoding: str = "TEXT"

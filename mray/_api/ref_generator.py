@@ -94,10 +94,7 @@ class ObjectRefGenerator(Generic[T_co]):
 
     def __init__(self, stream: RefStream, guard: Any) -> None:
         self._stream = stream
-        #: The result of a call of a remote generator: an iterator, and asynchronous iterator, of the refs of its items.
-        #:
-        #: An item can be taken as soon as it is yielded. The error of the generator is the last item; when its process dies, or it is
-        #: cancelled, the last ref raises that. One thread at a time. Dropping it ends the remote generator at its next ``yield``.
+        #: Ends the stream when it dies with this generator.
         self._guard = guard
         self._failure_taken = False
 

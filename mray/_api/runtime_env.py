@@ -20,8 +20,8 @@ _KEPT_AS = {"nsight": "_nsight", "rocprof_sys": "_rocprof_sys"}
 class RuntimeEnvConfig(dict[str, Any]):
     """How an environment is set up.
 
-    ``setup_timeout_seconds``: an int above 0, or -1 for no limit. ``eager_install``: whether the job's packages are installed as soon as
-    the session starts. ``log_files`` has no effect.
+    ``setup_timeout_seconds``: for packages, an int above 0, or -1 for no limit. ``eager_install``: whether the job's packages are installed
+    as soon as the session starts. ``log_files`` has no effect.
     """
 
     known_fields = frozenset({"setup_timeout_seconds", "eager_install", "log_files"})
