@@ -378,22 +378,6 @@ def test_exit_actor_outside_an_actor_is_a_type_error(ray_session):
         ray.get(f.remote())
 
 
-def test_exit_actor_in_the_constructor_ends_the_actor(ray_session):
-    ray = ray_session
-    exit_actor = ray.actor.exit_actor
-
-    @ray.remote
-    class Never:
-        def __init__(self):
-            exit_actor()
-
-        def f(self):
-            return 1
-
-    with pytest.raises(ray.exceptions.RayActorError):
-        ray.get(Never.remote().f.remote())
-
-
 def test_an_actor_dies_with_the_worker_that_created_it(ray_session, pidder, eventually):
     ray = ray_session
 

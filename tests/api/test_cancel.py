@@ -420,18 +420,10 @@ def parent(ray, sleeper):
     return parent_task
 
 
-def test_children_of_a_cancelled_task_are_cancelled(ray_session, parent, marks, eventually):
+@pytest.mark.parametrize("depth", [1, 3])
+def test_children_of_a_cancelled_task_and_theirs_are_cancelled(ray_session, parent, marks, eventually, depth):
     ray = ray_session
-    ref = parent.remote(marks.path)
-    eventually(lambda: "beginchild" in marks())
-    ray.cancel(ref)
-    assert cancelled(ray, ref)
-    eventually(lambda: "interruptedchild" in marks())
-
-
-def test_children_of_children_too(ray_session, parent, marks, eventually):
-    ray = ray_session
-    ref = parent.remote(marks.path, None, 3)
+    ref = parent.remote(marks.path, None, depth)
     eventually(lambda: "beginchild" in marks())
     ray.cancel(ref)
     assert cancelled(ray, ref)

@@ -78,9 +78,6 @@ def actor(ray_session):
         def die(self, value):
             os._exit(1)
 
-        def thread(self, value):
-            return threading.current_thread() is threading.main_thread()
-
         def history(self):
             return self.seen
 
@@ -195,14 +192,6 @@ def test_two_returns_and_one_actor(ray_session, actor, compiled):
         low, high = a.split.bind(inp)
         graph = compiled(a.add.bind(low, high))
     assert ray_session.get(graph.execute(1)) == 3
-
-
-@pytest.mark.processes("has one main thread for all")
-def test_methods_run_on_the_main_thread(ray_session, actor, compiled, engine):
-    a = actor()
-    with ray_session.dag.InputNode() as inp:
-        graph = compiled(a.thread.bind(inp))
-    assert ray_session.get(graph.execute(0)) is (engine == "mray")
 
 
 def test_an_actor_in_a_graph_answers_ordinary_calls(ray_session, actor, compiled):

@@ -6,18 +6,10 @@ import asyncio
 import collections
 import concurrent.futures
 import copy
-import dataclasses
 import threading
 import time
-from typing import NamedTuple
 
 import pytest
-
-
-class Point(NamedTuple):
-    x: int
-    y: int
-
 
 VALUES = [
     None, True, 0, -7, 2**200, 1.5, float("inf"), 1j, "", "text", "ünï", b"", b"bytes",
@@ -87,17 +79,6 @@ def test_instances_of_local_classes_survive(ray_session):
             return self.x * 2
 
     assert ray_session.get(ray_session.put(Local(3))).double() == 6
-
-
-def test_dataclasses_and_named_tuples_survive(ray_session):
-    @dataclasses.dataclass
-    class Data:
-        a: int
-        b: list[int]
-
-    back = ray_session.get(ray_session.put(Data(1, [2])))
-    assert (back.a, back.b) == (1, [2])
-    assert ray_session.get(ray_session.put(Point(1, 2))) == Point(1, 2)
 
 
 def test_refs_are_values(ray_session):

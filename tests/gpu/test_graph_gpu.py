@@ -64,14 +64,6 @@ def test_a_dense_memory_format_is_kept(torch_pair):
         assert result(graph, "channels_last") == mray.get(maker.strides_of.remote("channels_last"))
 
 
-def test_a_tensor_that_requires_grad_is_refused(torch_pair):
-    maker, taker = torch_pair
-    with InputNode() as value:
-        root = taker.strides.bind(maker.make.bind(value))
-    with compiled(root) as graph, pytest.raises(RuntimeError, match="requires grad"):
-        result(graph, "requires_grad")
-
-
 def test_results_of_inference_mode_travel(torch_pair):
     maker, taker = torch_pair
     with InputNode() as value:

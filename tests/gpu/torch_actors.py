@@ -26,7 +26,6 @@ def example(torch: Any, kind: str, device: str = "cuda") -> Any:
         "one_of_many": lambda: base.unbind(1)[1],
         "parameter_data": lambda: torch.nn.Parameter(base).data,
         "empty": lambda: base[:, :0],
-        "requires_grad": lambda: (base * 1).requires_grad_(),
     }
     return made[kind]()
 

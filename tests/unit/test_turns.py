@@ -1,4 +1,4 @@
-"""How long a client keeps a lease that others wait for: at once when idle, a turn when short tasks flow through it."""
+"""How a client keeps a lease that others wait for: messages and timers of a turn, in which short tasks flow through it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import threading
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
-
-import pytest
 
 from mray._common import messages as m
 from mray._common.clock import Clock
@@ -74,20 +72,6 @@ class Desk:
     @property
     def returned(self) -> bool:
         return (m.LEASE_RETURN, 1) in self.node.said
-
-
-def test_an_idle_lease_is_returned_at_once():
-    desk = Desk(queued=0, running=0, pace=1e-4)
-    desk.recall()
-    assert desk.returned
-
-
-@pytest.mark.parametrize(("queued", "pace"), [(0, 1e-4), (5, None), (5, 1.0)], ids=["no backlog", "unknown tasks", "long tasks"])
-def test_a_lease_without_a_flow_of_short_tasks_takes_no_more_at_once(queued, pace):
-    desk = Desk(queued=queued, running=2, pace=pace)
-    desk.recall()
-    assert not desk.lease.takes()
-    assert desk.worker.said == [(m.RECLAIM, 1)]
 
 
 def test_short_tasks_flow_until_the_turn_is_over():
