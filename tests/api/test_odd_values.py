@@ -120,15 +120,11 @@ def test_numbers_and_texts_may_be_of_classes_of_their_own(ray_session):
     ray_session.kill(actor)
 
 
-@pytest.mark.parametrize("most", [-1, 1 << 32, 10**30])
-def test_a_concurrency_group_has_a_number_of_calls(ray_session, most):
-    with pytest.raises(OverflowError):
-        ray_session.remote(concurrency_groups={"io": most})(Actor).remote()
-
-
-@pytest.mark.parametrize("most", [None, "x"])
-def test_the_number_of_calls_of_a_concurrency_group_is_a_whole_one(ray_session, most):
-    with pytest.raises(TypeError):
+@pytest.mark.parametrize(
+    ("most", "error"), [*((most, OverflowError) for most in (-1, 1 << 32, 10**30)), *((most, TypeError) for most in (None, "x"))]
+)
+def test_the_number_of_calls_of_a_concurrency_group_is_a_whole_one_of_32_bits(ray_session, most, error):
+    with pytest.raises(error):
         ray_session.remote(concurrency_groups={"io": most})(Actor).remote()
 
 

@@ -64,12 +64,13 @@ def test_a_dense_memory_format_is_kept(torch_pair):
         assert result(graph, "channels_last") == mray.get(maker.strides_of.remote("channels_last"))
 
 
-def test_results_of_inference_mode_travel(torch_pair):
+@pytest.mark.parametrize("kind", ["inference", "own_pool"])
+def test_tensors_of_inference_mode_and_of_a_pool_of_the_users_travel(torch_pair, kind):
     maker, taker = torch_pair
     with InputNode() as value:
         root = taker.compare.bind(maker.make.bind(value), value)
     with compiled(root) as graph:
-        assert result(graph, "inference") == "equal"
+        assert result(graph, kind) == "equal"
 
 
 # --------------------------------------------------------------------------------------------- CUDA graphs
@@ -110,14 +111,6 @@ def test_tensors_of_other_allocators_of_torch_travel_too(shared, monkeypatch, co
         assert mray.get(maker.allocator.remote()) == configuration
         del maker, taker, graph
         gc.collect()
-
-
-def test_tensors_of_a_pool_of_the_users_travel(torch_pair):
-    maker, taker = torch_pair
-    with InputNode() as value:
-        root = taker.compare.bind(maker.make.bind(value), value)
-    with compiled(root) as graph:
-        assert result(graph, "own_pool") == "equal"
 
 
 # -------------------------------------------------------------------------------------------- several GPUs
