@@ -88,7 +88,7 @@ class Backend(RefBackend):
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
         """Wait as `get` does, for a condition that callbacks of `then` bring about. Returns the predicate's last value.
 
-        The predicate is called often and in other threads. Any other code that makes it true must call `wake`.
+        The predicate must be quick: it is called often, in any thread. Any other code that makes it true must call `wake`.
         """
         raise NotImplementedError(f"{type(self).__name__} waits for refs only.")
 

@@ -41,7 +41,9 @@ class FetchRequest:
 
 
 class TensorTransportManager(ABC):
-    """A transport of tensors from actor to actor. Objects are named by their ids in hex digits."""
+    """A transport of tensors from actor to actor (`mray.experimental.register_tensor_transport`). Objects are named by their ids in hex
+    digits.
+    """
 
     @abstractmethod
     def tensor_transport_backend(self) -> str:

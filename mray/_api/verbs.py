@@ -77,9 +77,9 @@ def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bo
     """The value of a ref, or the values of a list of refs, in order.
 
     `timeout` in seconds (default: no limit; 0 does not wait): GetTimeoutError, after which the ref is still valid. Raises what the task
-    raised, as soon as one of the refs has failed; ActorDiedError or WorkerCrashedError immediately when the process that worked on it
-    dies. KeyboardInterrupt (Ctrl-C) in a driver cancels the tasks that this call was waiting for, not calls of actors, unless
-    MRAY_CANCEL_ON_INTERRUPT says otherwise.
+    raised, as soon as one of the refs has failed even if others are pending; ActorDiedError or WorkerCrashedError immediately when the
+    process that worked on it dies. KeyboardInterrupt (Ctrl-C) in a driver cancels the tasks that this call was waiting for, not calls of
+    actors, unless MRAY_CANCEL_ON_INTERRUPT says otherwise.
 
     Tensors that a method left with its actor (``tensor_transport``) are fetched; ValueError for "gloo" and "nccl" unless
     `_use_object_store` makes them come through host memory.
@@ -270,7 +270,8 @@ def cancel(ray_waitable: ObjectRef | ObjectRefGenerator, *, force: bool = False,
 def kill(actor: ActorHandle | type[Any], *, no_restart: bool = True) -> None:
     """Kill an actor's process immediately; neither ``atexit`` nor ``__ray_shutdown__`` runs. With ``no_restart=False`` it may be restarted.
 
-    When this returns the process runs no more code. Raises ActorHandleNotFoundError for a handle of a session that has ended.
+    When this returns, the process runs no more code and answers no call. Raises ActorHandleNotFoundError for a handle of a session that
+    has ended.
     """
     backend = current_backend()
     if not isinstance(actor, ActorHandle):
@@ -323,8 +324,8 @@ def available_resources() -> dict[str, float]:
 def timeline(filename: str | None = None) -> list[dict[str, Any]] | None:
     """Calls with their times: the last 10 000 of each live worker, as events of a Chrome trace; or written to a file of that name.
 
-    For the time in which a compiled graph was profiled (`CompiledGraph.profile`) it also has the parts of calls, and the graph's
-    operations. Times are microseconds of CLOCK_MONOTONIC.
+    The file opens in https://ui.perfetto.dev. For the time in which a compiled graph was profiled (`CompiledGraph.profile`) it also has
+    the parts of calls, and the graph's operations. Times are microseconds of CLOCK_MONOTONIC.
     """
     backend = backend_if_started()
     if backend is None:

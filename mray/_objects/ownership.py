@@ -157,6 +157,7 @@ class Completion:
         self.failed: Entry | None = None
 
     def is_reached(self) -> bool:
+        """Whether the `get` can answer. Any thread."""
         entries, place = self._entries, self._place
         most = len(entries)
         while place < most and (form := entries[place].form) is not None:
