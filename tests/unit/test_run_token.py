@@ -54,6 +54,14 @@ def test_time_moves_on_to_the_next_deadline_when_all_wait(run_token: RunToken) -
     assert 1000.0 <= run_token.clock < 1001.0
 
 
+@pytest.mark.parametrize("timeout", [None, 1000.0])
+def test_a_wait_ends_when_a_timer_makes_its_condition_true(run_token: RunToken, timeout: float | None) -> None:
+    came: list[bool] = []
+    run_token.call_later(1.0, lambda: came.append(True))
+    assert run_token.wait_until(lambda: came, timeout)
+    assert 1.0 <= run_token.clock < 2.0
+
+
 def test_threads_that_wait_for_each_other_are_a_deadlock(run_token: RunToken) -> None:
     with pytest.raises(RaySystemError, match="(?s)deadlock: .*MRAY_LOCAL_SEED=0"):
         run_token.wait_until(lambda: False, None)

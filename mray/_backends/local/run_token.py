@@ -369,9 +369,11 @@ class RunToken:
                 if predicate is not None and sim_thread.parked and self._is_true(predicate):
                     self.wake(sim_thread)
             timers = self._timers
+            has_called = False
             while timers and timers[0][0] <= self.clock:
                 _when, _number, sim_thread_or_none, wait_number, callback = heapq.heappop(timers)
                 if callback is not None:
+                    has_called = True
                     _call_safely(callback)
                 elif sim_thread_or_none is not None and sim_thread_or_none.parked and sim_thread_or_none.wait_number == wait_number:
                     sim_thread_or_none.expired = True
@@ -380,7 +382,7 @@ class RunToken:
                 if not self.callbacks:
                     self.clock += STEP
                     return self._choose_random()
-            elif not self.callbacks:
+            elif not self.callbacks and not has_called:  # a timer's callback may have made a predicate true
                 self._idle()
 
     @staticmethod
