@@ -154,3 +154,22 @@ def test_an_actor_is_full_at_its_most_pending_calls(stage: Stage, caller: ActorC
     assert caller.needs_check and not caller.actor.is_full()
     submit(stage, caller, "b")
     assert caller.actor.is_full()
+
+
+def test_a_call_to_a_restarting_actor_and_an_attempt_that_failed_rest_first() -> None:
+    with staged(retry_delay=2.0) as stage:
+        caller = stage.client.actors.of(ACTOR)
+        peer = alive(stage)
+        repeated = submit(stage, caller, "repeated", 1)
+        peer.link.send((m.ATTEMPT, repeated.task_id))
+        stage.pass_time(1.0)
+        assert methods(peer) == ["repeated"]
+        stage.pass_time(1.5)
+        assert methods(peer) == ["repeated"]
+        report(stage, m.RESTARTING, "", 0, CRASH)
+        refused = submit(stage, caller, "refused")
+        began = stage.run_token.clock
+        assert result(refused) is ...
+        with pytest.raises(ActorUnavailableError):
+            stage.client.objects.get_one(ref_of(refused), 100.0)
+        assert 2.0 <= stage.run_token.clock - began < 3.0
