@@ -1,4 +1,5 @@
-"""Collectives between actors and tasks, under Ray's names: `mray.util.collective.collective`.
+"""Collectives between actors and tasks, under Ray's names: `allreduce`, `reduce`, `broadcast`, `allgather`, `reducescatter`, `send`,
+`recv`, `barrier`, and their groups.
 
 Rejected: torch.distributed with gloo: shared memory is faster and needs no torch, and a waiting member learns which one died.
 """
