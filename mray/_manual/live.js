@@ -1,5 +1,5 @@
 "use strict";
-// The live page of mray: asks its server for records, draws them, and asks again. No state outlives it.
+// The live page of mray: asks its server for records, draws them, and asks again. It stores no state.
 
 const [TOKEN, WANTED] = location.hash.slice(1).split(":");
 const $ = (selector, inside = document) => inside.querySelector(selector);
@@ -63,7 +63,7 @@ function choose(directory) {
   $("#detail").hidden = true;
 }
 
-// Counts, look by look, at which edges of graphs somebody waits: a sample of where time goes.
+// Samples at which edges of graphs a process waits.
 function note() {
   for (const channel of page.now.channels) {
     const seen = page.looks.get(channel.channel_id) || [];
@@ -88,7 +88,7 @@ const counted = (number, noun) => `${number.toLocaleString("en")} ${noun}${numbe
 const GOOD = /^(ALIVE|FINISHED|CREATED|RUNNING|idle|graph)$/, BUSY = /^(busy|RUNNING)$/, BAD = /^(DEAD|FAILED|BROKEN)$/, WARN = /PENDING|RESTARTING|restarting|starting|DEPENDENCIES|SUBMITTED/;
 const stateClass = (word) => BUSY.test(word) ? "busy" : GOOD.test(word) ? "good" : BAD.test(word) ? "bad" : WARN.test(word) ? "warn" : "";
 
-// A number's growth each second since the look before.
+// A number's growth per second since the last poll.
 function rate(row, column, key, rows) {
   if (!page.before || row[column] === null) return null;
   const old = page.before[rows].find((each) => each[key] === row[key]);
@@ -205,9 +205,9 @@ function actors() {
 const TABS = {
   processes: () => table("processes", processColumns(), processes()),
   actors: () => table("actors", actorColumns(), actors(), (row) => row.state === "DEAD" ? 0 : row.pid),
-  tasks: () => page.tasks ? table("tasks", taskColumns(), page.tasks.rows, (row) => page.now.workers.some((each) => each.is_alive && each.pid === row.worker_pid) ? row.worker_pid : 0) + (page.tasks.total > page.tasks.rows.length ? `<p class="dim">${page.tasks.rows.length} of ${page.tasks.total}; those that are over come last</p>` : "") : '<p class="dim">asks ...</p>',
+  tasks: () => page.tasks ? table("tasks", taskColumns(), page.tasks.rows, (row) => page.now.workers.some((each) => each.is_alive && each.pid === row.worker_pid) ? row.worker_pid : 0) + (page.tasks.total > page.tasks.rows.length ? `<p class="dim">${page.tasks.rows.length} of ${page.tasks.total}; finished ones last</p>` : "") : '<p class="dim">asks ...</p>',
   graphs,
-  objects: () => table("owners", ownerColumns(), page.now.workers.filter((each) => each.is_alive).sort((one, other) => other.object_store_bytes - one.object_store_bytes)) + '<p><button type="button" id="largest">look for the largest objects</button> <span class="dim">every process looks through all that it has</span></p>' + (page.objects ? table("objects", objectColumns(), page.objects.rows) : ""),
+  objects: () => table("owners", ownerColumns(), page.now.workers.filter((each) => each.is_alive).sort((one, other) => other.object_store_bytes - one.object_store_bytes)) + '<p><button type="button" id="largest">search for the largest objects</button> <span class="dim">every process goes through all its objects</span></p>' + (page.objects ? table("objects", objectColumns(), page.objects.rows) : ""),
   timeline: () => null,
   logs: () => null,
 };
@@ -257,7 +257,7 @@ function draw() {
   if (!page.now) { $("#view").innerHTML = '<p class="dim">No session is running. This page shows the next one.</p>'; return; }
   if (page.tab === "timeline") return drawTimeline();
   if (page.tab === "logs") return drawLogs();
-  if (window.getSelection()?.toString() && $("#view").contains(window.getSelection().anchorNode)) return undefined;  // somebody copies
+  if (window.getSelection()?.toString() && $("#view").contains(window.getSelection().anchorNode)) return undefined;  // keep the user's selection
   const made = TABS[page.tab](), at = $("#view .table")?.scrollLeft || 0;
   if (made !== null) $("#view").innerHTML = made;
   if (at && $("#view .table")) $("#view .table").scrollLeft = at;
@@ -282,8 +282,8 @@ function graphs() {
   const executions = rate(graph, "finished", "graph_id", "graphs");
   const waits = [...(graph.waits || "").split("; ").filter(Boolean), ...page.now.workers.flatMap((each) => (each.waits_for || []).map((what) => `${whose(each)} (pid ${each.pid}) for ${what}`))];
   return `<div class="graph"><div>${choice} <span class="state ${stateClass(graph.state)}">${graph.state}</span> ${figure(executions)} executions/s, ${graph.in_flight} of ${graph.max_in_flight} in flight, ${graph.finished.toLocaleString("en")} done${graph.computing.length ? `, ${escape([...new Set(graph.computing)].join(", "))} computes` : ""}</div>
-    <div class="dim">An edge's colour is the part of the last looks at which somebody waited at it: none <span class="ramp"></span> all; its width is messages per second.</div>
-    <div class="picture">asks for the picture ...</div><h3>who waits for whom</h3>${waits.length ? `<ul class="waits">${waits.map((each) => `<li>${escape(each)}</li>`).join("")}</ul>` : '<p class="dim">nobody</p>'}<h3>edges</h3>${table("channels", columns, own, () => 0)}</div>`;
+    <div class="dim">An edge's colour is the share of recent samples in which a process waited at it: none <span class="ramp"></span> all; its width is messages per second.</div>
+    <div class="picture">asks for the picture ...</div><h3>who waits for whom</h3>${waits.length ? `<ul class="waits">${waits.map((each) => `<li>${escape(each)}</li>`).join("")}</ul>` : '<p class="dim">none</p>'}<h3>edges</h3>${table("channels", columns, own, () => 0)}</div>`;
 }
 
 function share(channel) {
