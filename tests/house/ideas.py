@@ -77,15 +77,32 @@ def retired(trees: dict[str, ast.Module], words: Mapping[str, str]) -> list[str]
     ]
 
 
-def phrases(trees: dict[str, ast.Module], sources: Mapping[str, str], sought: Mapping[str, str]) -> list[str]:
-    """A line for each retired phrase in a comment or a string: docstrings, errors, log lines, help."""
-    pattern = re.compile(rf"\b({'|'.join(sorted(map(re.escape, sought), key=len, reverse=True))})\b" if sought else r"(?!)", re.IGNORECASE)
-    return [
+def pages() -> dict[str, str]:
+    """README and the texts of the manual by their paths, but the terms, which quote the retired phrases."""
+    paths = [ROOT / "README.md", *sorted(TERMS.parent.iterdir())]
+    return {str(path.relative_to(ROOT)): path.read_text() for path in paths if path != TERMS}
+
+
+def phrases(trees: dict[str, ast.Module], sources: Mapping[str, str], texts: Mapping[str, str], sought: Mapping[str, str]) -> list[str]:
+    """A line for each retired phrase in a comment or a string of the sources (docstrings, errors, log lines, help), or in the texts."""
+    pattern = _any_of(sought)
+    found = [
         f"{path}:{line}: {phrase}: write {sought[phrase.lower()]!r}"
         for path, tree in trees.items()
         for line, text in (*strings(tree), *comments(tree, sources[path]))
         for phrase in pattern.findall(" ".join(text.split()))
     ]
+    for path, text in texts.items():
+        for match in pattern.finditer(text):
+            phrase = " ".join(match[0].split())
+            found.append(f"{path}:{text.count(chr(10), 0, match.start()) + 1}: {phrase}: write {sought[phrase.lower()]!r}")
+    return found
+
+
+def _any_of(sought: Iterable[str]) -> re.Pattern[str]:
+    """A pattern of the phrases, whose words may be on several lines."""
+    alternatives = sorted((r"\s+".join(map(re.escape, phrase.split())) for phrase in sought), key=len, reverse=True)
+    return re.compile(rf"\b(?:{'|'.join(alternatives)})\b" if alternatives else r"(?!)", re.IGNORECASE)
 
 
 def parts(name: str) -> set[str]:

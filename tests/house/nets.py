@@ -99,7 +99,7 @@ def found() -> Found:
         "errors": [f"{path}:{statement.line}: {statement.parts[0][:100]}" for path, statement in errors],
         "ideas": ideas.double(trees, ideas.ideas()),
         "retired words": ideas.retired(trees, ideas.retired_words(terms)),
-        "retired phrases": ideas.phrases(trees, texts, ideas.retired_phrases(terms)),
+        "retired phrases": ideas.phrases(trees, texts, ideas.pages(), ideas.retired_phrases(terms)),
         "stale names": list(prose.stale(trees, texts, prose.Names(trees))),
     }
     whole = {name: len(lists[name]) for name in ("stale names", "ideas", "retired words", "retired phrases")}

@@ -237,8 +237,11 @@ def test_retired_phrases_are_found_in_texts() -> None:
     phrases = ideas.retired_phrases(TERMS)
     assert phrases == {"at once": "immediately", "is gone": "has exited", "has gone": "has exited"}
     source = '"""At\nonce."""\nx = f"{1} at once, " "at\tonce"  # It is gone, that once.\n'
-    found = ideas.phrases({"mray/x.py": ast.parse(source)}, {"mray/x.py": source}, phrases)
+    page = "# A page\n\nAt\nonce it is gone. `that` once\n"
+    found = ideas.phrases({"mray/x.py": ast.parse(source)}, {"mray/x.py": source}, {"README.md": page}, phrases)
     assert sorted(found) == [
+        "README.md:3: At once: write 'immediately'",
+        "README.md:4: is gone: write 'has exited'",
         "mray/x.py:1: At once: write 'immediately'",
         "mray/x.py:3: at once: write 'immediately'",
         "mray/x.py:3: at once: write 'immediately'",
