@@ -21,17 +21,10 @@ tensors stay on the GPU. Dependent steps inherit errors, and the first use of a 
 as its cause. An error that no variable shows (of an assignment, or of a call whose result was dropped) is raised by the thread's next
 use that waits.
 
-Lifetimes. A target has *holders*: the step by which a process came to hold it, ended by a message of that process when the steps that
-use it are done; or a *token*, an object of the engine that the interpreter owns. One is given to each process that connects (its death
-ends the token, and with it all that the process held) and one is put into each pickled variable (so the engine counts messages and
-objects that carry it). So no count is shared, and a death needs no protocol.
-
-====================  ====================================================================================================
-target                an object at the interpreter, named by the place of the step that created it
-remote reference      keeps a target alive while a variable of this process stands for it
-holder, token         an entry that keeps a target alive; a ref of the engine whose end ends such entries
-transfer              a value on its way to another interpreter
-====================  ====================================================================================================
+Lifetimes. A *target*, an object at the interpreter, has *holders*: the step by which a process came to hold it, ended by a message of
+that process when the steps that use it are done; or a *token*, an object of the engine that the interpreter owns. One is given to each
+process that connects (its death ends the token, and with it all that the process held) and one is put into each pickled variable (so
+the engine counts messages and objects that carry it). So no count is shared, and a death needs no protocol.
 
 Rejected: an async actor, which needs two thread switches more for each step. Counting copies in messages, as ray-proxy does: the count
 is wrong after the first death. A round trip per attribute.

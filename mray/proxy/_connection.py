@@ -3,8 +3,8 @@
 By calls of the engine's actor; directly, if the interpreter is this process. While a connection lives, so do its client's variables: the
 interpreter notices its end by a token.
 
-Each process that uses variables has one sender. Steps that follow within `LINGER` go in one call. A variable that ends puts a record on
-its queue, from a finalizer, which may take no lock.
+Each process that uses variables has one sender. A variable that ends puts a record on its queue, from a finalizer, which may take no
+lock.
 """
 
 from __future__ import annotations
@@ -120,7 +120,6 @@ class InterpreterConnection:
         return _value_of(asked)
 
     def _explain(self, error: Exception) -> None:
-        """Raise a more specific error, if there is one."""
         if isinstance(error, self.actor_died):
             raise self.died(error) from error
         text = str(error)

@@ -1,7 +1,4 @@
-"""The event loop of an interpreter, which awaits its objects' awaitables.
-
-A thread with a loop, started on first use. Steps wait for it on their own threads.
-"""
+"""The event loop of an interpreter, which awaits its objects' awaitables."""
 
 from __future__ import annotations
 

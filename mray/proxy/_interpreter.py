@@ -1,7 +1,5 @@
 """The actor that holds the objects: it runs steps and returns their results.
 
-A call brings steps of one stream, perhaps wants the result of one, and waits for only that.
-
 Invariant: user code (operations, and the finalizers of targets) runs with no lock held.
 """
 
@@ -113,7 +111,6 @@ class Interpreter:
         return brought(self._engine, found)
 
     def open(self, client: int) -> list[Any]:
-        """A token that the client keeps while it lives."""
         return [self._tokens.make(("client", client))]
 
     def release(self, ends: Sequence[tuple[Place, Place, tuple[Place, ...]]]) -> None:
@@ -161,7 +158,6 @@ class Interpreter:
         return f"Var@{self._host}[{self._id[:5]}]:{value!s}"
 
     def local(self, value: Any) -> Any:
-        """The value of a variable that lives here; any other value as it is."""
         place = getattr(type(value), "_place_here", None)
         found = place(value, self._id) if place is not None else None
         if found is None:

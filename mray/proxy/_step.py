@@ -71,7 +71,6 @@ def advance(iterator: Iterator[Any], count: int) -> Chunk:
 
 
 def _end(chunk: Chunk) -> tuple[int, bool]:
-    """Raises what the iterator raised."""
     if chunk.end is not None and not isinstance(chunk.end, StopIteration):
         raise chunk.end
     return len(chunk), chunk.end is not None

@@ -320,7 +320,6 @@ class RemoteReference(Generic[E]):
         return stream.ask(want)
 
     def _step_to_take(self) -> tuple[StepStream, tuple[str, int, int]]:
-        """A step of this thread's stream whose result is the value, and the request that gets it."""
         stream = self.env.stream()
         self.stream.send()
         return stream, (TAKE, stream.id, stream.add("pass", (self.env.var_of(self),)))

@@ -46,7 +46,6 @@ class Targets:
         return len(self._by_place)
 
     def add(self, place: Place, value: Any, failure: Failure | None) -> None:
-        """The place itself holds the target."""
         if failure is not None:
             failure.pending += 1
         self._by_place[place] = target = Target(value, failure, {place})
@@ -70,7 +69,6 @@ class Targets:
             return True
 
     def release(self, place: Place, holder: Any) -> None:
-        """Unknown holders are ignored."""
         with self._lock:
             target = self._by_place.get(place)
             if target is None:

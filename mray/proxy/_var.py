@@ -516,7 +516,6 @@ def _first(value: Any) -> Var:
 
 # ---------------------------------------------------------------------------------------------- from the table
 def _home(operation: str, left: Var, right: Var) -> RemoteInterpreter:
-    """The left one's interpreter if that has the operator, else the right one's."""
     env: RemoteInterpreter = left.env
     other: RemoteInterpreter = right.env
     if other is env or env.ask("has", left, operation):

@@ -13,12 +13,4 @@ A `Ledger` records what this process has lent; it decides nothing.
 
 Each machine has `validate`, which asserts its invariants, and `event_log`, the last events, which the error of an invalid transition
 prints.
-
-====================  ====================================================================================================
-producer, reader      the generator in its worker; the iterator in the caller that takes the items
-promise               the client's record of an item whose ref was returned before the item arrived
-owner, borrower       the process that created an object; a process that holds a ref of it
-acknowledgement       the owner's message that it counts a borrow; the process that passed the ref on may then drop it
-pipeline              tasks that were pushed to one leased worker and are unanswered
-====================  ====================================================================================================
 """

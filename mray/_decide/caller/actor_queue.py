@@ -179,7 +179,7 @@ class ActorQueue(Generic[AnyCall]):
     def broke(self, error: BaseException) -> do.Instructions:
         """The link broke although the actor lives, and the calls sent over it have failed.
 
-        Queued calls were to follow those, so they fail too. The next call connects again.
+        Queued calls were to follow those, so they fail too.
         """
         return self.unreachable(error)
 

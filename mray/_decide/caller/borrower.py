@@ -97,7 +97,6 @@ class Borrower:
 
     # ------------------------------------------------------------------------------------ values
     def wants(self, entry: BorrowedObject) -> bool:
-        """Whether to ask the owner for the value."""
         return entry.form is None and not entry.fetching and entry.owner is not None
 
     def fetched(self, entry: BorrowedObject, link: Link | None, asks: bool) -> do.Instructions:

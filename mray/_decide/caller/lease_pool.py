@@ -63,7 +63,6 @@ class Lease:
     def __init__(self, lease_id: int, process: str, link: Any, now: float, terms: Any = None) -> None:
         self.lease_id = lease_id
         self.process = process
-        #: To the worker.
         self.link = link
         #: Pushed and unanswered: the calls of the link.
         self.pipeline: dict[bytes, Any] = link.calls
@@ -226,7 +225,6 @@ class LeasePool(Generic[AnyTask]):
         return self._refuse(text, ())
 
     def recalled(self, lease: Lease, now: float) -> do.Instructions:
-        """Another process waits for the lease's resources."""
         if lease.over or lease.wanted:
             return []
         self.event_log.note("recalled", lease.lease_id)
@@ -334,7 +332,6 @@ class LeasePool(Generic[AnyTask]):
 
     # ------------------------------------------------------------------------------------ times that have passed
     def stuck_time_passed(self, now: float) -> do.Instructions:
-        """Take back tasks behind a long one, and watch on while any task waits behind another."""
         self._pipelines_watched = False
         out: do.Instructions = []
         waiting = False
@@ -349,7 +346,6 @@ class LeasePool(Generic[AnyTask]):
         return out
 
     def keep_time_passed(self, now: float) -> do.Instructions:
-        """Watch on while a lease is idle."""
         self._idle_watched = False
         out: do.Instructions = []
         again = False
@@ -415,7 +411,6 @@ class LeasePool(Generic[AnyTask]):
         return do.Push(lease, tasks)
 
     def _next(self, lease: Lease, now: float) -> do.Instructions:
-        """The worker has replied."""
         if lease.spent or lease.lost:
             return []  # the node reports the lease as lost when the worker exits, or its last messages are still read
         out: do.Instructions = []
@@ -431,7 +426,6 @@ class LeasePool(Generic[AnyTask]):
         return out
 
     def _idle(self, lease: Lease, now: float) -> do.Instructions:
-        """Give an idle worker tasks of a busy one, or return its lease now or later."""
         if lease.recalled:
             return self._return(lease)
         lease.idle_since = now
@@ -448,7 +442,6 @@ class LeasePool(Generic[AnyTask]):
         return out
 
     def _recall(self, lease: Lease) -> do.Instructions:
-        """Push no more to this worker, and reclaim tasks."""
         lease.recalled = True
         calls = lease.pipeline
         if not calls:

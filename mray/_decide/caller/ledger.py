@@ -68,7 +68,6 @@ class Ledger(Generic[Thing]):
         return thing
 
     def ended(self, process: str) -> list[Thing]:
-        """Return what an exited process had."""
         account = self.accounts.pop(process, {})
         self.out -= len(account)
         return [thing for thing, _times in account.values()]

@@ -47,6 +47,7 @@ class Stream:
         self.told_from = 1 if together else window
         #: Arrived and not taken.
         self.items: deque[Any] = deque()
+        #: Of items whose refs were returned before they arrived.
         self.promises: deque[Any] = deque()
         #: The items arrive over it; None from each time the call is sent to its first items, and at the end.
         self.link: Any = None
@@ -58,7 +59,6 @@ class Stream:
 
     # ------------------------------------------------------------------------------------ questions
     def stores_directly(self, link: Link, first: int) -> bool:
-        """Whether items that begin with this number are stored as they are."""
         return first == self.state[ARRIVED] and link is self.link and not self.promises and not self.state[DROPPED]
 
     # ------------------------------------------------------------------------------------ events of the producer

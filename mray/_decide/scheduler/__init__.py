@@ -16,16 +16,5 @@ The node feeds `Scheduler.handle` with events and carries out the instructions t
 A *claimant* holds resources and a worker: a lease (a client pushes tasks through it) or an actor. It waits for resources, then for a
 worker, then lives until it is returned or its worker dies.
 
-====================  ====================================================================================================
-demand                the resources, environment and placement that a request asks for
-scheduling class      interchangeable demands, which wait in one queue
-holding               the resources that one claimant has taken
-lifetime root         the driver or detached actor that a process works for, and with which it ends
-bundle                resources of a placement group that its claimants draw from
-dead record           a record that is retained for listings; a tombstone retains only the cause
-====================  ====================================================================================================
-
-Cost: an event touches what it names and the scheduling classes that wait for a resource it frees, however many demands are queued.
-
 Rejected: reserving resources for large demands that small ones overtake, which wastes the machine meanwhile.
 """

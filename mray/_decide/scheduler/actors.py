@@ -6,8 +6,6 @@
                        restarts left restarting ─────────────┘
 
 An actor whose process dies in the constructor rests before it is restarted.
-
-`Actors` holds the records and notifies watchers; the scheduler, its `ActorsContext`, places, kills and starts processes.
 """
 
 from __future__ import annotations
@@ -67,7 +65,6 @@ class Actors:
         self._names: dict[tuple[str, str], ActorRecord] = {}
         #: States of dead actors, as in `ACTOR_STATE`.
         self._tombstones = History(TOMBSTONES, TOMBSTONE_BYTES)
-        #: Rows.
         self._dead = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
         #: Watchers and holders of actors whose ACTOR_CREATE is unread, in another socket.
         self._early: dict[bytes, tuple[Ordered[str], Ordered[str]]] = {}
@@ -76,7 +73,6 @@ class Actors:
 
     # ------------------------------------------------------------------------------------ creation
     def create(self, member: Member, request: int, actor_id: bytes, spec: dict[str, Any]) -> None:
-        """The member becomes the owner and a holder."""
         context = self._context
         announced = self.records.get(actor_id)
         if announced is not None or actor_id in self._tombstones:
@@ -255,7 +251,6 @@ class Actors:
             self._context.kill(actor, CAUSE_KILL, REASONS[CAUSE_KILL], may_restart=True)
 
     def evict(self, actor: ActorRecord, kind: str, text: str) -> None:
-        """End an actor for good, wherever it is."""
         actor.restarts_left = 0
         if actor.worker is not None:
             self._free_name(actor)
@@ -285,7 +280,6 @@ class Actors:
             self._context.act(AwaitRest(actor.id, actor.incarnation))
 
     def rested(self, actor_id: bytes, incarnation: int) -> None:
-        """The constructor's process died; the actor may have ended meanwhile."""
         actor = self.records.get(actor_id)
         if actor is not None and actor.resting and actor.incarnation == incarnation:
             actor.resting = False
@@ -351,7 +345,6 @@ class Actors:
             self._no_longer_early(member.process, actor_id, watches=True)
 
     def _no_longer_early(self, process: str, actor_id: bytes, *, watches: bool = False) -> None:
-        """The actor was never created."""
         watchers, holders = self._early[actor_id]
         holders.discard(process)
         if watches:

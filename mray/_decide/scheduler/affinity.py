@@ -53,7 +53,6 @@ class CpuLoads:
         return self._topology
 
     def take(self, wanted: str | Iterable[int], gpus: Sequence[GpuId], units: int) -> tuple[int, ...]:
-        """Reserve CPUs for a claimant with these GPUs and units of CPU."""
         cpus = self._automatic(gpus, max(1, -(-units // UNIT))) if wanted == AUTO else tuple(int(cpu) for cpu in wanted)
         for cpu in cpus:
             self.loads.add(cpu)
@@ -66,7 +65,6 @@ class CpuLoads:
         nodes = self.topology.nodes
         rows = [self._least_loaded(node)[:count] for node in nodes]
         roomy = [row for row in rows if len(row) == count]
-        # No node is large enough.
         row = min(roomy, key=self._load) if roomy else self._least_loaded([cpu for node in nodes for cpu in node])[:count]
         return tuple(sorted(row))
 

@@ -46,7 +46,6 @@ class DemandQueue:
         scheduling_class.clients.add(claimant.client_process)
 
     def drop(self, claimant: Claimant) -> None:
-        """The queued claimant is over."""
         key = claimant.key
         scheduling_class = self._classes[key]
         scheduling_class.clients.remove(claimant.client_process)
@@ -95,7 +94,6 @@ class DemandQueue:
         return None
 
     def lacked(self) -> dict[str, dict[ClassKey, _Class]]:
-        """The sleeping classes, by the resource they wait for."""
         return self._asleep
 
     def others_want(self, name: str, lease: GrantedLease) -> bool:
@@ -107,7 +105,6 @@ class DemandQueue:
         return len(clients) > 1 or lease.client.process not in clients
 
     def asleep(self) -> Iterator[tuple[str, list[Claimant]]]:
-        """(resource, claimants in order) of each sleeping class."""
         for name, asleep in self._asleep.items():
             for scheduling_class in asleep.values():
                 yield name, [claimant for claimant in scheduling_class.queue if not claimant.over]

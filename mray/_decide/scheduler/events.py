@@ -69,8 +69,6 @@ class LeaseRequested(Record):
 
 
 class LeaseCancelled(Record):
-    """The grant may be in flight."""
-
     process: str
     request: int
 
@@ -104,15 +102,11 @@ class ActorRequested(Record):
 
 
 class ActorWatched(Record):
-    """A process wants the actor's state, now and at each change."""
-
     process: str
     actor: bytes
 
 
 class WatchExpired(Record):
-    """The watched actor was not created in time."""
-
     actor: bytes
 
 
@@ -123,8 +117,6 @@ class PlaceExpired(Record):
 
 
 class ActorRested(Record):
-    """The actor's previous process died in the constructor."""
-
     actor: bytes
     incarnation: int
 

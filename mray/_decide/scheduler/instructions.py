@@ -35,7 +35,7 @@ class RemoveObjects(Record):
 
 
 class AwaitPlace(Record):
-    """Report `PlaceExpired` for this claimant (a lease's number, an actor's id) a little later: idle leases may be coming back."""
+    """Report `PlaceExpired` a little later: idle leases may be coming back."""
 
     claimant: int | bytes
 

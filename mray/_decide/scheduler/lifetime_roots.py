@@ -1,4 +1,4 @@
-"""The live lifetime roots of a session, and the processes that end with each (see `mray._decide.scheduler.root_names`)."""
+"""The live lifetime roots of a session, and the processes that end with each."""
 
 from __future__ import annotations
 
@@ -50,7 +50,6 @@ class LifetimeRoots:
         return True
 
     def worker_died(self, worker: WorkerRecord) -> None:
-        """Forget the environments of an ended root with its last worker."""
         root = root_of(worker.environment)
         if root and root not in self._alive:
             self._workers.forget(root)

@@ -100,7 +100,6 @@ class BundleSite:
         return pool.take(claimant.amounts)
 
     def _open_to(self, claimant: Claimant) -> BundlePool | None:
-        """The first bundle that has what the claimant needs and has free what it holds."""
         pools = self.group.pools
         for pool in pools if self.index < 0 else pools[self.index : self.index + 1]:
             if pool.has(claimant.needs) and pool.lacking(claimant.needs_free) is None:
@@ -108,7 +107,6 @@ class BundleSite:
         return None
 
     def shortage(self, amounts: Amounts) -> str | None:
-        """Why these amounts can never be granted here, or None."""
         group = self.group
         if group.state == REMOVED:
             return f"its {GROUP_REMOVED}"
@@ -186,7 +184,6 @@ class GroupRecord(Claimant):
 
     @property
     def scope(self) -> str:
-        """Its claimants wait under it."""
         return f"group {self.id.hex()}"
 
 
@@ -212,7 +209,6 @@ class Groups:
         self._names: dict[tuple[str, str], GroupRecord] = {}
         #: They may have bundles in use.
         self._removed: dict[bytes, GroupRecord] = {}
-        #: Of removed groups.
         self._removed_rows = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
 
     # ------------------------------------------------------------------------------------ their lives
@@ -269,7 +265,6 @@ class Groups:
         group.waiting.clear()
 
     def remove(self, group_id: bytes) -> None:
-        """Its claimants are ended, its bundles return as they become empty."""
         group = self.records.pop(group_id, None)
         if group is None:
             return
@@ -291,20 +286,17 @@ class Groups:
         self._bury_empty()
 
     def _bury_empty(self) -> None:
-        """Reduce removed groups without claimants to rows for listings."""
         for group in [group for group in self._removed.values() if not any(pool.users for pool in group.pools)]:
             del self._removed[group.id]
             self._removed_rows[group.id] = self._describe(group)
 
     def member_died(self, process: str) -> None:
-        """The process waits for no group; a driver's groups are removed."""
         for group in list(self.records.values()):
             group.waiting = [waiting for waiting in group.waiting if waiting[0] != process]
             if group.owner == process and group.actor is None and not group.detached:
                 self.remove(group.id)
 
     def actor_died(self, actor: bytes) -> None:
-        """Remove the groups of an actor that is dead for good."""
         for group in list(self.records.values()):
             if group.actor == actor and not group.detached:
                 self.remove(group.id)

@@ -100,12 +100,10 @@ def _closest(idle: Sequence[int], count: int, apart: Apart, near: Sequence[int])
 
 
 def prestart_count(cpus: float) -> int:
-    """Workers to start ahead of need."""
     return min(PRESTART, int(cpus))
 
 
 def idle_limit(cpus: float) -> int:
-    """Idle workers that are retained."""
     return max(4, int(cpus))
 
 

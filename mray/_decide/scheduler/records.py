@@ -1,4 +1,4 @@
-"""The scheduler's records: members, workers, leases, actors."""
+"""The scheduler's records."""
 
 from __future__ import annotations
 
@@ -95,7 +95,6 @@ class Claimant:
         self.cpus: tuple[int, ...] = ()
         #: Refused when its resources are not free, instead of queued.
         self.fail_fast = fail_fast
-        #: Its scheduling class.
         self.key: ClassKey = (
             tuple(sorted(amounts.items())),
             tuple(sorted(placement.items())),
@@ -134,7 +133,6 @@ class GrantedLease(Claimant):
     def __init__(
         self, number: int, client: Member, request: int, demand: dict[str, Any], default: Environment, site: LaunchSite | None = None
     ) -> None:
-        # `FREE` bounds the number of leases without resources.
         amounts = to_amounts(demand["resources"]) or {FREE: UNIT}
         environment = stamped(environment_of(demand.get("env"), default), client.root)
         label = str(demand.get("label", "a task"))
@@ -215,7 +213,6 @@ class Member:
     def __init__(self, process: str, pid: int, root: str = "") -> None:
         self.process = process
         self.pid = pid
-        #: Its lifetime root (see `mray._decide.scheduler.root_names`).
         self.root = root
         #: By id, granted or waiting for a worker or resources, and by request.
         self.leases: dict[int, GrantedLease] = {}

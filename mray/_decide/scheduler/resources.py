@@ -50,7 +50,6 @@ class Holding:
     __slots__ = ("amounts", "devices", "lent", "pool")
 
     def __init__(self, pool: ResourcePool, amounts: Amounts, devices: dict[str, tuple[tuple[int, int], ...]]) -> None:
-        #: It returns to it.
         self.pool = pool
         self.amounts = amounts
         #: By kind (`GPU`, another accelerator): index and units of each device.
@@ -156,7 +155,6 @@ class ResourcePool:
         return {name: units for name, units in self.total.items() if name != FREE}
 
     def available(self) -> dict[str, float]:
-        """Free resources; used-up ones are absent."""
         return {name: from_units(units) for name, units in self.free.items() if units > 0 and name != FREE}
 
     def _distance(self, one: int, other: int) -> int:

@@ -18,7 +18,6 @@ ROOT_VARIABLE = PRIVATE_VARIABLES + "ROOT"
 
 
 def stamped(environment: Environment, root: str) -> Environment:
-    """The variables of workers with this root."""
     if not root:
         return environment
     return tuple(sorted([*(pair for pair in environment if pair[0] != ROOT_VARIABLE), (ROOT_VARIABLE, root)]))

@@ -1,6 +1,6 @@
 """The scheduler: events in, instructions out. Nothing but `Scheduler.handle` changes the records.
 
-The life of a claimant (see `mray._decide.scheduler.records.Claimant`)::
+The life of a claimant::
 
     enqueue ──resources free──▶ _seat ──idle worker──────────────────▶ _assign ──returned, worker dead──▶ _vacate
                                   └─ none: SpawnWorker, wait, joined ──▶
@@ -442,7 +442,6 @@ class Scheduler:
             self._out.append(AwaitPlace(claimant.id if isinstance(claimant, (GrantedLease, ActorRecord)) else b""))
 
     def withdraw(self, claimant: Claimant) -> None:
-        """Remove a claimant without a worker from the queue that it waits in."""
         assert claimant.worker is None
         if claimant.over:
             return
@@ -464,7 +463,6 @@ class Scheduler:
         self._out.append(KillWorker(worker.process))
 
     def end_worker(self, worker: WorkerRecord, kind: str, text: str) -> None:
-        """End a worker for good, whatever it does."""
         self.workers.withdraw(worker)
         worker.intended = worker.intended or (kind, text)
         worker.may_restart = False
@@ -474,7 +472,6 @@ class Scheduler:
 
     # ------------------------------------------------------------------------------------ placing
     def _place(self) -> None:
-        """Place claimants on free resources, then recall leases for the rest."""
         while (claimant := self.queue.next(self.pool)) is not None:
             site = claimant.site
             claimant.holding = self.pool.take(claimant.amounts, self._companions(claimant)) if site is None else site.take(claimant)
@@ -539,7 +536,6 @@ class Scheduler:
         self._out.append(SpawnWorker(worker.process, environment))
 
     def _settle(self, worker: WorkerRecord) -> None:
-        """Assign an idle worker to the longest waiting claimant, retain it, or end it."""
         if worker.state == LEAVING:
             worker.claimant = None
             return
@@ -561,7 +557,6 @@ class Scheduler:
         return not (isinstance(claimant, ActorRecord) and self.members[worker.process].owned)
 
     def _may_go(self, worker: WorkerRecord) -> bool:
-        """Whether neither actors nor tasks depend on the life of an idle worker."""
         member = self.members[worker.process]
         return not member.owned and not member.leases
 

@@ -35,7 +35,6 @@ class WorkerPool:
 
     # ------------------------------------------------------------------------------------ finding one
     def take(self, claimant: Claimant, gpus: tuple[GpuId, ...], suits: Callable[[WorkerRecord, Claimant], bool]) -> WorkerRecord | None:
-        """An idle worker for this claimant, or None."""
         for past in (gpus, None):
             for worker in reversed(self._idle.get((claimant.environment, past), {}).values()):
                 if suits(worker, claimant):
@@ -50,7 +49,6 @@ class WorkerPool:
         self._waiting_count.add(claimant.environment)
 
     def drop(self, claimant: Claimant) -> None:
-        """The claimant is over."""
         self._no_longer_waiting(claimant.environment)
 
     def _no_longer_waiting(self, environment: Environment) -> None:
@@ -59,7 +57,6 @@ class WorkerPool:
             del self._waiting[environment]
 
     def missing(self, environment: Environment) -> int:
-        """Workers of this environment still to be started."""
         return max(0, self._waiting_count.get(environment, 0) - self._starting.get(environment, 0))
 
     def start(self, environment: Environment) -> WorkerRecord:
@@ -71,7 +68,6 @@ class WorkerPool:
     def next_claimant(
         self, worker: WorkerRecord, gpus_of: Callable[[Claimant], tuple[GpuId, ...]], suits: Callable[[WorkerRecord, Claimant], bool]
     ) -> Claimant | None:
-        """Remove and return the longest waiting claimant, if the worker suits it."""
         queue = self._waiting.get(worker.environment)
         while queue:
             claimant = queue[0]
@@ -91,7 +87,6 @@ class WorkerPool:
         return [worker for worker in self.workers.values() if root_of(worker.environment) == root]
 
     def forget(self, root: str) -> None:
-        """Forget the environments of a root that is over."""
         if self.of(root):
             return
         for environment in [environment for environment in self._failures if root_of(environment) == root]:
@@ -116,7 +111,6 @@ class WorkerPool:
         self._idle_order[worker.process] = worker
 
     def surplus(self, limit: int, may_go: Callable[[WorkerRecord], bool]) -> list[WorkerRecord]:
-        """Remove and return the longest idle workers above the limit."""
         excess = len(self._idle_order) - limit
         found = [worker for worker in self._idle_order.values() if may_go(worker)][:excess] if excess > 0 else []
         for worker in found:
@@ -159,7 +153,6 @@ class WorkerPool:
         return True
 
     def give_up(self, environment: Environment) -> list[Claimant]:
-        """Remove and return the claimants that wait for a worker of this environment."""
         queue = self._waiting.pop(environment, deque())
         self._waiting_count.pop(environment, None)
         return [claimant for claimant in queue if not claimant.over]
