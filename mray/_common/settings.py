@@ -148,7 +148,7 @@ _no_names: tuple[str, ...] = ()
 _no_items: dict[str, Any] = {}
 _no_devices: NullDevices | None = None
 
-TMPDIR = _declare("MRAY_TMPDIR", str, _no_path, "Directory under which sessions make theirs, instead of the system's.", "RAY_TMPDIR")
+TMPDIR = _declare("MRAY_TMPDIR", str, _no_path, "Directory in which sessions create theirs, instead of the system's.", "RAY_TMPDIR")
 ADDRESS = _declare(
     "MRAY_ADDRESS",
     str,
@@ -156,11 +156,9 @@ ADDRESS = _declare(
     "The address of `init()` without one: `auto`, a session's `host:port`, its directory, `local`.",
     "RAY_ADDRESS",
 )
-CACHE_DIR = _declare(
-    "MRAY_CACHE_DIR", str, _no_path, "Folder that keeps packages of runtime environments for later sessions; `~/.cache/mray` by default."
-)
+CACHE_DIR = _declare("MRAY_CACHE_DIR", str, _no_path, "Cache directory for packages of runtime environments; `~/.cache/mray` by default.")
 BACKEND = _declare("MRAY_BACKEND", str, "native", "The engine that `init` starts: a module of `mray._backends`.")
-LOCAL_SEED = _declare("MRAY_LOCAL_SEED", int, 0, "With `init(local_mode=True)`: which of the possible orders tasks and actors run in.")
+LOCAL_SEED = _declare("MRAY_LOCAL_SEED", int, 0, "With `init(local_mode=True)`: the seed of the order of tasks and actors.")
 LOCAL_SKIP_SLEEPS = _declare(
     "MRAY_LOCAL_SKIP_SLEEPS", _flag, False, "With `init(local_mode=True)`: when every thread sleeps, advance the clock instead of sleeping."
 )
@@ -168,11 +166,10 @@ AS_VERSION = _declare(
     "MRAY_RAY_VERSION",
     _version,
     RAY_VERSION,
-    "The version that `ray.__version__` and the metadata of the package `ray` tell, for programs that take some versions only. It changes "
-    "no behaviour.",
+    "The version in `ray.__version__` and the metadata of the package `ray`, for programs that require another. It changes no behaviour.",
 )
 MOST_ROWS = _declare(
-    "MRAY_MAX_LIMIT_FROM_API_SERVER", int, 10_000, "Rows that a listing of the state may have.", "RAY_MAX_LIMIT_FROM_API_SERVER"
+    "MRAY_MAX_LIMIT_FROM_API_SERVER", int, 10_000, "Maximum rows in a listing of the state.", "RAY_MAX_LIMIT_FROM_API_SERVER"
 )
 RUNTIME_ENV_HOOK = _declare(
     "MRAY_RUNTIME_ENV_HOOK",
@@ -181,7 +178,7 @@ RUNTIME_ENV_HOOK = _declare(
     "`module.function` that `init` calls with its `runtime_env` (or None), and whose result is used instead.",
     "RAY_RUNTIME_ENV_HOOK",
 )
-PRELOAD = _declare("MRAY_PRELOAD", _names, _no_names, "Modules that every worker starts with, beside `init(preload=...)`; or `auto`.")
+PRELOAD = _declare("MRAY_PRELOAD", _names, _no_names, "Modules that every worker starts with, besides `init(preload=...)`; or `auto`.")
 #: In place of a module: those that workers of the program's previous session imported.
 AUTO = "auto"
 NAMESPACE = _declare("MRAY_NAMESPACE", str, _no_path, "Namespace of named actors when `init` is given none.", "RAY_JOB_NAMESPACE")
@@ -196,59 +193,59 @@ WARN_BLOCKING_GET = _declare(
     "MRAY_WARN_BLOCKING_GET_INSIDE_ASYNC",
     _flag,
     True,
-    "Whether an async actor warns once of a `get` that holds up its event loop.",
+    "Whether an async actor warns once of a `get` that blocks its event loop.",
     "RAY_WARN_BLOCKING_GET_INSIDE_ASYNC",
 )
 OVERRIDE_RESOURCES = _declare(
-    "MRAY_OVERRIDE_RESOURCES", _object, _no_items, "Resources of the node; beats what `init` is given.", "RAY_OVERRIDE_RESOURCES"
+    "MRAY_OVERRIDE_RESOURCES", _object, _no_items, "Resources of the node, instead of those given to `init`.", "RAY_OVERRIDE_RESOURCES"
 )
 OVERRIDE_LABELS = _declare(
-    "MRAY_OVERRIDE_LABELS", _object, _no_items, "Labels of the node; beats what `init` is given.", "RAY_OVERRIDE_LABELS"
+    "MRAY_OVERRIDE_LABELS", _object, _no_items, "Labels of the node, instead of those given to `init`.", "RAY_OVERRIDE_LABELS"
 )
 DEDUP_LOGS = _declare(
     "MRAY_DEDUP_LOGS",
     _flag,
     _no_flag,
-    "Whether equal lines of several workers are printed once; without this, on a terminal and in a notebook only.",
+    "Whether equal lines of several workers are printed once; by default on terminals and in notebooks only.",
     "RAY_DEDUP_LOGS",
 )
 LOG_PREFIX = _declare(
     "MRAY_LOG_PREFIX",
     _flag,
     _no_flag,
-    "Whether each line of a worker is printed behind `(name pid=…)`; without this, on a terminal and in a notebook only.",
+    "Whether each line of a worker is prefixed with `(name pid=…)`; by default on terminals and in notebooks only.",
 )
-LOG_TO_DRIVER = _declare("MRAY_LOG_TO_DRIVER", _flag, True, "Whether the driver prints what workers print.", "RAY_LOG_TO_DRIVER")
-FULL_TRACEBACKS = _declare("MRAY_FULL_TRACEBACKS", _flag, False, "Whether tracebacks that are shown have mray's own frames, too.")
+LOG_TO_DRIVER = _declare("MRAY_LOG_TO_DRIVER", _flag, True, "Whether the driver prints the output of workers.", "RAY_LOG_TO_DRIVER")
+FULL_TRACEBACKS = _declare("MRAY_FULL_TRACEBACKS", _flag, False, "Whether tracebacks include mray's own frames.")
 TQDM_PATCH_PRINT = _declare(
     "MRAY_TQDM_PATCH_PRINT",
     _flag,
     True,
-    "Whether `print` in the driver leaves progress bars whole, while there are any.",
+    "Whether `print` in the driver keeps progress bars intact.",
     "RAY_TQDM_PATCH_PRINT",
 )
 LOGGING_CONFIG_ENCODING = _declare(
     "MRAY_LOGGING_CONFIG_ENCODING",
     str,
     _no_path,
-    "`TEXT` or `JSON`: what `init` takes as the encoding of a `LoggingConfig` when it is given none.",
+    "`TEXT` or `JSON`: the default encoding of the `LoggingConfig` of `init`.",
     "RAY_LOGGING_CONFIG_ENCODING",
 )
 BREAKPOINT = _declare(
     "MRAY_BREAKPOINT",
     str,
     "terminal",
-    "The behaviour of `breakpoint()` in a worker: `terminal` debugs in the driver's terminal and raises where there is none, `wait` "
-    "waits for `mray debug`, `raise` raises.",
+    "The behaviour of `breakpoint()` in a worker: `terminal` debugs in the driver's terminal and raises without one, `wait` waits for "
+    "`mray debug`, `raise` raises.",
 )
 PROFILER_TIMEOUT = _declare(
-    "MRAY_PROFILER_TIMEOUT", float, 60.0, "Seconds that a profiler may take to write its file when its worker has ended."
+    "MRAY_PROFILER_TIMEOUT", float, 60.0, "Seconds that a profiler may take to write its file after its worker has ended."
 )
 ALLOW_OUT_OF_BAND_REFS = _declare(
     "MRAY_ALLOW_OUT_OF_BAND_OBJECT_REF_SERIALIZATION",
     _flag,
     True,
-    "Whether a ref may be pickled outside of calls and objects; its object is then kept until the session ends.",
+    "Whether a ref may be pickled outside of calls and objects; its object then lives until the session ends.",
     "RAY_allow_out_of_band_object_ref_serialization",
 )
 
@@ -271,43 +268,42 @@ ACCEL_ENV_VAR_OVERRIDE_ON_ZERO = _declare(
     "MRAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO",
     _flag,
     False,
-    "Let tasks and actors without GPUs, and without other accelerators, see none.",
+    "Hide accelerators from tasks and actors that request none.",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO",
 )
 OBJECT_SPILLING_DIRECTORY = _declare(
     "MRAY_OBJECT_SPILLING_DIRECTORY",
     str,
     _no_path,
-    "Where objects go that memory has no room for; without this, into the session's directory.",
+    "Directory of objects that do not fit in memory; by default in the session's directory.",
     "RAY_object_spilling_directory",
 )
 OBJECT_SPILLING_CONFIG = _declare(
     "MRAY_OBJECT_SPILLING_CONFIG",
     _object,
     _no_items,
-    "The same as Ray's configuration: type `filesystem`, with the path in its `params`.",
+    "The same in Ray's format: type `filesystem`, with the path in its `params`.",
     "RAY_object_spilling_config",
 )
 AUTOMATIC_OBJECT_SPILLING = _declare(
     "MRAY_AUTOMATIC_OBJECT_SPILLING_ENABLED",
     _flag,
     True,
-    "Whether objects go to disk when memory has no room for them, and not an ObjectStoreFullError to their maker.",
+    "Whether objects that do not fit in memory go to disk; otherwise their creation raises ObjectStoreFullError.",
     "RAY_automatic_object_spilling_enabled",
 )
 LOCAL_FS_CAPACITY_THRESHOLD = _declare(
     "MRAY_LOCAL_FS_CAPACITY_THRESHOLD",
     float,
     0.95,
-    "How full objects may make a disk; what comes above is an OutOfDiskError.",
+    "The share of a disk that may be in use before writing an object raises OutOfDiskError.",
     "RAY_local_fs_capacity_threshold",
 )
 KEPT_OBJECT_MEMORY = _declare(
     "MRAY_KEPT_OBJECT_MEMORY",
     float,
     0.5,
-    "The share of `object_store_memory` that a process may keep of freed objects, to use it again without page faults; given back when "
-    "memory is short.",
+    "The share of `object_store_memory` that a process may retain from freed objects, to reuse it without page faults.",
 )
 VERBOSE_SPILL_LOGS = _declare(
     "MRAY_VERBOSE_SPILL_LOGS",
@@ -320,30 +316,30 @@ WARN_WAITING = _declare(
     "MRAY_WARN_WAITING",
     float,
     10.0,
-    "Seconds after which the driver is told, once, of what waits for resources that actors or placement groups hold; 0: never.",
+    "Seconds after which the driver logs, once, calls that wait for resources held by actors or placement groups; 0: never.",
 )
 IGNORE_UNHANDLED_ERRORS = _declare(
     "MRAY_IGNORE_UNHANDLED_ERRORS",
     _flag,
     False,
-    "Whether nothing is told of a call that raised and whose ref goes without anybody having asked for its value.",
+    "Whether the error of a call is not logged when its ref is released without a `get`.",
     "RAY_IGNORE_UNHANDLED_ERRORS",
 )
 MEMORY_USAGE_THRESHOLD = _declare(
     "MRAY_MEMORY_USAGE_THRESHOLD",
     float,
     0.95,
-    "The share of the memory above which a worker whose end helps is ended, before the kernel ends another one.",
+    "The share of memory in use above which the node ends a worker, before the kernel ends a process.",
     "RAY_memory_usage_threshold",
 )
 MEMORY_MONITOR_REFRESH_MS = _declare(
     "MRAY_MEMORY_MONITOR_REFRESH_MS",
     int,
     250,
-    "Milliseconds between two looks at the memory when it is nearly full; 0: never look.",
+    "Milliseconds between checks of the memory when it is nearly full; 0: never check.",
     "RAY_memory_monitor_refresh_ms",
 )
-MEMINFO = _declare("MRAY_MEMINFO", str, "/proc/meminfo", "The file that tells how much memory there is, for tests.")
+MEMINFO = _declare("MRAY_MEMINFO", str, "/proc/meminfo", "The file that lists the machine's memory, for tests.")
 ACTOR_GRACEFUL_SHUTDOWN_TIMEOUT_MS = _declare(
     "MRAY_ACTOR_GRACEFUL_SHUTDOWN_TIMEOUT_MS",
     int,
@@ -363,32 +359,32 @@ TASK_OOM_RETRIES = _declare(
     "MRAY_TASK_OOM_RETRIES",
     int,
     -1,
-    "How often a task with retries is started again when it was ended because memory ran low; -1: without end.",
+    "How often a task with retries is retried after the memory monitor ended it; -1: without limit.",
     "RAY_task_oom_retries",
 )
 TASK_OOM_RETRY_DELAY_BASE_MS = _declare(
     "MRAY_TASK_OOM_RETRY_DELAY_BASE_MS",
     int,
     1000,
-    "Milliseconds before the first of these starts; each time twice as long, up to a minute.",
+    "Milliseconds before the first of these retries; doubled each time, up to a minute.",
     "RAY_task_oom_retry_delay_base_ms",
 )
 WORKER_OOM_SCORE_ADJUSTMENT = _declare(
     "MRAY_WORKER_OOM_SCORE_ADJUSTMENT",
     int,
     1000,
-    "How much rather the kernel's own OOM killer takes a worker than the driver or the node, 0 to 1000.",
+    "The preference of the kernel's OOM killer for workers over the driver and the node, 0 to 1000.",
     "RAY_worker_oom_score_adjustment",
 )
 WORKER_NICENESS = _declare(
     "MRAY_WORKER_NICENESS",
     int,
     0,
-    "How much nicer than the driver workers are, for the scheduler of the kernel; 15 with Ray.",
+    "The niceness of workers relative to the driver; 15 with Ray.",
     "RAY_worker_niceness",
 )
 TASK_MAX_RETRIES = _declare(
-    "MRAY_TASK_MAX_RETRIES", int, 3, "How often a task whose worker died is started again, unless it says itself.", "RAY_TASK_MAX_RETRIES"
+    "MRAY_TASK_MAX_RETRIES", int, 3, "How often a task whose worker died is retried, unless it sets `max_retries`.", "RAY_TASK_MAX_RETRIES"
 )
 CANCEL_ON_INTERRUPT = _declare(
     "MRAY_CANCEL_ON_INTERRUPT", _flag, True, "Whether Ctrl-C in a `get` or `wait` of the driver cancels the tasks that it waits for."
@@ -397,13 +393,13 @@ SEMAPHORES = _declare(
     "MRAY_SEMAPHORES",
     _flag,
     False,
-    "Whether processes wake each other by POSIX semaphores, which need no descriptors, and not by eventfds.",
+    "Whether processes wake each other by POSIX semaphores, which need no descriptors, instead of eventfds.",
 )
 SPIN = _declare(
     "MRAY_SPIN",
     _flag,
     True,
-    "Whether a wait looks again for some microseconds before it sleeps, unless many more processes are awake than there are cores.",
+    "Whether a wait polls for some microseconds before it sleeps, unless many more processes than cores are awake.",
 )
 CGRAPH_SUBMIT_TIMEOUT = _declare(
     "MRAY_CGRAPH_SUBMIT_TIMEOUT", float, 10.0, "Seconds that `execute` of a compiled graph waits for room.", "RAY_CGRAPH_submit_timeout"
@@ -429,11 +425,11 @@ CGRAPH_MAX_INFLIGHT = _declare(
     "MRAY_CGRAPH_MAX_INFLIGHT_EXECUTIONS",
     int,
     10,
-    "Executions of a compiled graph in flight concurrently.",
+    "Maximum number of executions of a compiled graph in flight.",
     "RAY_CGRAPH_max_inflight_executions",
 )
 CGRAPH_MAX_BUFFERED = _declare(
-    "MRAY_CGRAPH_MAX_BUFFERED_RESULTS", int, 1000, "Results of a compiled graph kept for a later `get`.", "RAY_CGRAPH_max_buffered_results"
+    "MRAY_CGRAPH_MAX_BUFFERED_RESULTS", int, 1000, "Maximum unread results of a compiled graph.", "RAY_CGRAPH_max_buffered_results"
 )
 CGRAPH_OVERLAP = _declare(
     "MRAY_CGRAPH_OVERLAP_GPU_COMMUNICATION",
@@ -453,14 +449,14 @@ CGRAPH_TORCH_PROFILING = _declare(
     "MRAY_CGRAPH_ENABLE_TORCH_PROFILING",
     _flag,
     False,
-    "Run the torch profiler in the actors of compiled graphs; a trace for each falls into `compiled_graph_torch_profiles`.",
+    "Run the torch profiler in the actors of compiled graphs; traces are written to `compiled_graph_torch_profiles`.",
     "RAY_CGRAPH_ENABLE_TORCH_PROFILING",
 )
 CGRAPH_NVTX_PROFILING = _declare(
     "MRAY_CGRAPH_ENABLE_NVTX_PROFILING",
     _flag,
     False,
-    "Annotate what actors do in compiled graphs through the package `nvtx`, for Nsight Systems.",
+    "Annotate the operations of actors in compiled graphs through the package `nvtx`, for Nsight Systems.",
     "RAY_CGRAPH_ENABLE_NVTX_PROFILING",
 )
 PICKLE_VERBOSE_DEBUG = _declare(
@@ -474,25 +470,25 @@ CLOUD_INSTANCE_ID = _declare(
     "MRAY_CLOUD_INSTANCE_ID",
     str,
     "",
-    "The id that a cloud has given this machine, for `util.get_node_instance_id`.",
+    "The id of this machine in a cloud, for `util.get_node_instance_id`.",
     "RAY_CLOUD_INSTANCE_ID",
 )
-AS_RAY = _declare("MRAY_AS_RAY", _flag, False, "From the import of mray on, `import ray` means mray; see `mray run`.")
+AS_RAY = _declare("MRAY_AS_RAY", _flag, False, "After the import of mray, `import ray` means mray; see `mray run`.")
 LIBRARIES = _declare("MRAY_LIBRARIES", _flag, False, "As MRAY_AS_RAY, with Ray's own libraries; see `mray run --libraries`.")
 HEAD_START = _declare(
     "MRAY_HEAD_START",
     _flag,
     True,
-    "A second process has Ray's libraries as soon as the program has them; sessions are forked from it, so that their workers have them.",
+    "Whether a second process imports Ray's libraries together with the program, and sessions are forked from it.",
 )
 MPS = _declare(
     "MRAY_MPS",
     _mps,
     "off",
-    "Whether processes that share a GPU share a context scheduler, by NVIDIA's MPS, where `init` is not told: `off`, `on`, `auto`.",
+    "Whether processes that share a GPU use NVIDIA's MPS, unless `init` says otherwise: `off`, `on`, `auto`.",
 )
 MPS_DIRECTORY = _declare(
-    "MRAY_MPS_DIRECTORY", str, "/tmp/nvidia-mps", "The folder of an MPS daemon where CUDA_MPS_PIPE_DIRECTORY names none, for tests."
+    "MRAY_MPS_DIRECTORY", str, "/tmp/nvidia-mps", "The directory of an MPS daemon if CUDA_MPS_PIPE_DIRECTORY is not set, for tests."
 )
 NULL_DEVICES = _declare(
     "MRAY_NULL_DEVICES",
@@ -505,20 +501,20 @@ DEVICE_POOL_BYTES = _declare(
     "MRAY_DEVICE_POOL_BYTES",
     int,
     64 << 20,
-    "Bytes by which a process's pool of device memory for edges and tensor transports grows, at least; one for each device.",
+    "Minimum growth in bytes of a process's pool of device memory for edges and tensor transports, one pool per device.",
 )
 PEER_ACCESS = _declare(
     "MRAY_PEER_ACCESS",
     _flag,
     True,
-    "Whether GPUs read each other's memory; 0 where `mray doctor` finds that they read it wrong. NCCL_P2P_DISABLE=1 means the same.",
+    "Whether GPUs read each other's memory; set 0 if `mray doctor` finds wrong contents. NCCL_P2P_DISABLE=1 means the same.",
 )
 NULL_NCCL_VERSION = _declare("MRAY_NULL_NCCL_VERSION", int, 23000, "Version of NCCL on pretended GPUs, as NCCL counts: 22705 is 2.27.5.")
 POINTS = _declare(
     "MRAY_POINTS",
     _object,
     _no_items,
-    "Delays and deaths at named points of the runtime, for tests: see `mray.testing.points`. Read when a process begins.",
+    "Delays and deaths at named points of the runtime, for tests: see `mray.testing.points`. Read when a process starts.",
 )
 
 

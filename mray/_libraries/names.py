@@ -45,7 +45,7 @@ GRAPH_INSIDE = "it is about the inside of Ray's compiled graphs, and mray's are 
 CHANNELS = "it belongs to the channels inside of Ray's compiled graphs; pass values in calls of actors, or compile a graph"
 STATE_INSIDE = "it is about the inside of Ray's state API; the functions of ray.util.state and their records are there"
 CLUSTER_EVENTS = "its events are those of an autoscaler, and mray runs on one machine"
-ENVIRONMENTS = "mray makes no archives of environments; list_actors(detail=True) tells the variables of each actor's"
+ENVIRONMENTS = "mray makes no archives of environments; list_actors(detail=True) lists the variables of each actor"
 TRANSPORT_INSIDE = "it is about the inside of Ray's transports; mray has its own"
 
 
@@ -218,7 +218,7 @@ MODULES: dict[str, Stand | Lack] = {
     "ray.util.timer": Stand("mray._libraries.core.timer", private=True),
     "ray.util.tpu": Lack("it is about slices of TPUs, which are many machines"),
     "ray.util.tracing.tracing_helper": Stand("mray._libraries.core.tracing", private=True),
-    "ray.util.tracing": Lack("mray has no trace contexts of OpenTelemetry; ray.timeline tells what ran", mentioned=True),
+    "ray.util.tracing": Lack("mray has no trace contexts of OpenTelemetry; ray.timeline shows what ran", mentioned=True),
     "ray.util.xgboost": Lack("Ray has removed it"),
     # -------------------------------------------------- what Ray calls private, and clients use all the same
     "ray._common": Stand(private=True),
