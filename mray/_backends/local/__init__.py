@@ -15,16 +15,6 @@ Each task runs in a *simulated process* (`local_process`), each actor is one: a 
 *simulated thread*. `run_token` decides which one runs, by a random generator with the seed `MRAY_LOCAL_SEED`. `patches` and `locks`
 replace further functions: `time.sleep`, conditions and locks of `threading`, `os.getpid`, `os._exit`, `os.kill`, `atexit.register`.
 
-======================  ===================================================================================================
-run token               the right to run; one simulated thread has it at a time (cooperative scheduling)
-simulated process       a client or worker of the session, without a process of the operating system
-simulated thread        a thread that runs only while it has the run token
-scheduling point        a call in which a simulated thread gives the run token up: every verb, sleeping, waiting, a contended lock
-guest                   a thread started by the user, for the duration of one call to mray
-poller                  a function called at each decision to check for events from outside
-clock                   the session's own time: it advances by a fixed step at each decision, and to the next deadline when all wait
-======================  ===================================================================================================
-
 Above the seams (`mray._runtime.client.platform`) is the native engine's code. Differences:
 
 * Only one simulated thread runs, until a call of mray or of a function that `patches` replaces. A task that computes forever blocks all

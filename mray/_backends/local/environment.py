@@ -45,7 +45,6 @@ class EnvironmentVariables:
         os.environ.pop(name, None)
 
     def apply(self) -> None:
-        """Called when the thread begins to run."""
         for name, value in expand_all(self._variables, os.environ).items():
             self._apply(name, value)
 

@@ -65,13 +65,11 @@ def _holding_token(method: Verb) -> Verb:
 
 
 def _of_process(verb: Verb) -> Verb:
-    """A verb that the backend of the calling thread's process answers."""
     found: Any = property(attrgetter(f"_here.{verb.__name__}"))
     return found  # type: ignore[no-any-return]
 
 
 def _with_token(verb: Verb, *, pause: bool = False) -> Verb:
-    """With `pause` a scheduling point follows."""
     name = verb.__name__
 
     def asked(self: LocalBackend, *args: Any, **kwargs: Any) -> Any:

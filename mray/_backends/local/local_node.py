@@ -207,7 +207,6 @@ class LocalNode:
         return [] if what == "stacks" else snapshot.answer(self._view, what)
 
     def explain(self) -> str:
-        """A line for each wait, and for each demand that cannot be placed."""
         lines = []
         for sim_thread in self.run_token.sim_threads:
             worker = getattr(sim_thread.process, "worker", None)
@@ -222,13 +221,11 @@ class LocalNode:
         return "".join(lines)
 
     def _name(self, process: str, spec: Mapping[str, Any]) -> None:
-        """Name a worker's thread after its actor."""
         own = short_name(spec["class_name"])
         if process in self.processes:
             self.processes[process].sim_threads[0].name = f"{own} {spec['number']}" if "number" in spec else own
 
     def _owed_to(self, sim_thread: SimulatedThread) -> str:
-        """The calls whose results a thread waits for; else the objects' owners."""
         client = getattr(sim_thread.process, "client", None)
         if client is None:
             return ""
@@ -242,8 +239,6 @@ class LocalNode:
 
 
 class _NoTable:
-    """A table of zeros."""
-
     def add_row(self, _row: int) -> None:
         pass
 

@@ -86,7 +86,6 @@ class SimulatedProcess:
         self.sim_threads.append(self.run_token.spawn(name, run, self))
 
     def close_loops(self) -> None:
-        """Close the event loops of the calling simulated thread."""
         assert self.worker is not None
         close_loops(self.worker.groups.drop_all)  # nothing begins in a loop that ends
 
@@ -158,7 +157,6 @@ class SimulatedProcess:
         raise ProcessExit(status)
 
     def exit_here(self, status: int) -> NoReturn:
-        """Called by user code on a simulated thread of the process."""
         self.end(status)
         raise ProcessExit(status)
 

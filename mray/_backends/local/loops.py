@@ -79,7 +79,6 @@ class Loops:
         state["time"] = lambda: run_token.clock
 
     def give_back(self) -> None:
-        """Restore asyncio's own behaviour."""
         base: Any = base_events.BaseEventLoop
         base.run_forever = self._run_forever
         for loop in list(self._taken):

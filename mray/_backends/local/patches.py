@@ -152,7 +152,6 @@ def getpid() -> int:
 
 
 def kill(pid: int, number: int, /) -> None:
-    """Does to a simulated process what the signal would do to a real one."""
     if _run_token is None or pid < FIRST_PID:
         _kill(pid, number)
         return
@@ -237,7 +236,6 @@ _ORIGINALS: tuple[Any, ...] = tuple(getattr(owner, name) for owner, name, _ours 
 
 
 def install(run_token: RunToken, processes: Mapping[int, Any]) -> None:
-    """`processes`: the session's living simulated ones, by pid."""
     global _run_token, _processes
     _run_token, _processes = run_token, processes
     for owner, name, ours in _REPLACED:

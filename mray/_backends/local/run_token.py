@@ -175,7 +175,6 @@ class RunToken:
             here.sim_thread = None
 
     def spawn(self, name: str, body: Callable[[], None], process: Any) -> SimulatedThread:
-        """Create a simulated thread, on its own OS thread."""
         return self.enlist(threading.Thread(target=body, name=f"mray-{name}", daemon=True), process, name)
 
     def enlist(self, thread: threading.Thread, process: Any, name: str = "") -> SimulatedThread:
@@ -210,7 +209,6 @@ class RunToken:
             here.sim_thread = None
 
     def _leave(self, me: SimulatedThread) -> None:
-        """Another thread is chosen, by this one or by the driver."""
         self.sim_threads.pop(me, None)
         if self._current is me:
             self._pass_to(self._choose_random() if self._ready else self.driver)
@@ -402,7 +400,6 @@ class RunToken:
         return chosen
 
     def _idle(self) -> None:
-        """Sleep until the next deadline or an event from outside."""
         self._drop_void_timers()
         deadline = self._timers[0][0] if self._timers else None
         outside = self._outsiders_live()
@@ -437,13 +434,11 @@ class RunToken:
             heapq.heappop(timers)
 
     def _outsiders_live(self) -> bool:
-        """Whether another thread may still cause an event."""
         known = self.guests
         self.guests = {thread for thread in known if thread.is_alive()}
         return bool(known)  # also if the last has just ended, since a thread may wait for that
 
     def _fail_deadlocked(self) -> None:
-        """Raise in the driver."""
         text = f"deadlock: every thread waits, and nothing can wake one.\n{self.explain()}(MRAY_LOCAL_SEED={self.seed})"
         self.driver.urgent = RaySystemError(text)
         if self.driver.parked:
@@ -453,7 +448,6 @@ class RunToken:
 
     # ------------------------------------------------------------------------------------ waking others
     def wake(self, sim_thread: SimulatedThread) -> None:
-        """Make a parked simulated thread runnable."""
         if sim_thread.parked:
             self._unpark(sim_thread)
             self._ready.append(sim_thread)

@@ -26,8 +26,6 @@ _ANSWERED_BY_RAY = frozenset({"util.collective", "util.metrics", "util.serializa
 
 
 class Counterpart:
-    """A module of Ray, for callers from mray."""
-
     def __init__(self, module: ModuleType) -> None:
         self._module = module
 
@@ -90,7 +88,6 @@ _KEY_VALUES: dict[str, Callable[..., Any]] = {
     "keys": internal_kv._internal_kv_list,
 }
 
-#: Queries and their functions; see also `QUERIES`.
 TABLES: dict[str, Callable[..., Any]] = {
     "key_values": _key_values,
     "named_placement_group": _named_placement_group,

@@ -11,8 +11,6 @@ from mray._backends.ray.errors import translating
 
 
 class RayObjectRefGenerator(ObjectRefGenerator):
-    """Translates refs and errors."""
-
     __slots__ = ("_ray", "_wrap")
 
     def __init__(self, generator: Any, wrap: Callable[[Any], ObjectRef]) -> None:

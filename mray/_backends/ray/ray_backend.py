@@ -43,8 +43,6 @@ _FIRST = (1).to_bytes(4, "little")
 
 
 class RayBackend(PlacementGroupCalls, WaitCalls, Backend):
-    """One process's share of a Ray cluster."""
-
     def __init__(self, *, driver: bool) -> None:
         super().__init__()
         self._driver = driver
@@ -313,7 +311,6 @@ def _handle(handle: Any, blueprint: Any, options: dict[str, Any] | None) -> Acto
 
 # ------------------------------------------------------------------------------------------- arriving
 def arrive(payload: bytes) -> Shipped:
-    """Install the backend if there is none, then unpickle."""
     if backend_if_started() is None:
         set_backend(RayBackend.attach())
     return Shipped(ray.cloudpickle.loads(payload), payload, ARRIVAL)

@@ -14,8 +14,6 @@ from mray._api.communicator import Communicator, ReduceOp
 
 
 class CarriedCommunicator(RaysCommunicator):  # type: ignore[misc]
-    """Forwards every call to the user's communicator."""
-
     def __init__(self, carried: Communicator, actors: list[Any]) -> None:
         """`actors`: Ray's handles of the communicator's actors, in its order."""
         self._carried = carried

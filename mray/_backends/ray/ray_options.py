@@ -76,12 +76,10 @@ def _translated(options: Mapping[str, Any], declared: Mapping[str, Option]) -> d
 
 # ---------------------------------------------------------------------------------------------- places
 def group_of(group: PlacementGroup) -> Any:
-    """Ray's placement group."""
     return RayPlacementGroup(ray.PlacementGroupID(group.id.binary()), group.bundle_cache)
 
 
 def group_from(group: Any) -> PlacementGroup:
-    """mray's placement group."""
     return PlacementGroup(PlacementGroupID(group.id.binary()), group.bundle_cache)
 
 
