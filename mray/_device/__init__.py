@@ -13,13 +13,6 @@
     lending              streams, which are never destroyed
     gpu_checks           GPU checks of `mray doctor`, with peer_check
 
-====================  ====================================================================================================
-export                a tensor that is sent: its facts, a point, a lease
-import                a received tensor: opened memory, released with its last view
-timeline, point       numbers that a stream counts up in a host word; one of them, at which earlier work is done
-mark                  the time at which a stream reached a point of its work, for traces
-====================  ====================================================================================================
-
 Nothing here waits for a device, or sends anything: graph edges (`mray._gpu.cuda_ipc`) and calls (`mray._gpu.device_loans`) carry the
 facts of exports and the releases of `imports`.
 

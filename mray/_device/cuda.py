@@ -266,8 +266,6 @@ class CudaDevice(Device):
 
 
 class CudaPlatform(Platform):
-    """The GPUs that this process sees."""
-
     name = "cuda"
 
     def __init__(self, cuda: LibCuda, tensors: CudaTensors | None = None) -> None:

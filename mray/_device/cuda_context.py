@@ -60,7 +60,6 @@ class CudaContext:
             raise self._cuda.error(action, status)
 
     def status_of(self, function: Callable[..., int], *arguments: Any) -> int:
-        """`call`, but returns the status."""
         handle = self.handle or self._retain()
         cuda = self._cuda
         status: int

@@ -38,8 +38,6 @@ class _Clock:
 
 
 class CudaMarks:
-    """The marks of one device."""
-
     def __init__(self, cuda: LibCuda, context: CudaContext) -> None:
         self._cuda = cuda
         self._context = context
@@ -116,8 +114,6 @@ class CudaMarks:
 
 
 class CudaMark(Mark):
-    """One mark."""
-
     __slots__ = ("_clock", "_event", "_marks", "_time")
 
     def __init__(self, marks: CudaMarks, clock: _Clock, event: ctypes.c_void_p) -> None:

@@ -96,8 +96,6 @@ _current = _Current()
 
 
 class CudaTensors:
-    """Tensors of CUDA devices."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._is_torch_ready = False
@@ -256,7 +254,6 @@ class CudaTensors:
 
 
 def _of_torch(name: str) -> Any:
-    """A private function of torch, or None without it."""
     return getattr(getattr(sys.modules.get("torch"), "_C", None), name, None)
 
 

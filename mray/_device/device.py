@@ -280,5 +280,4 @@ class Platform(ABC):
         """Context manager: create NCCL communicators of this thread on the device of this index."""
 
     def device_of(self, uuid: str) -> Device | None:
-        """The device with this uuid, if this process sees it."""
         return next((device for device in self.devices if device.uuid == uuid), None)

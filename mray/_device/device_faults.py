@@ -31,8 +31,6 @@ class FaultPromise(Protocol):
 
 
 class _Watch:
-    """The promises of this process, and the thread that polls them."""
-
     def __init__(self, tell: Callable[[DeviceFaultError], None]) -> None:
         self._tell = tell
         self.promises: dict[FaultPromise, None] = {}

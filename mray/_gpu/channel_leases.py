@@ -25,8 +25,6 @@ Note = tuple[int, bytes, int]
 
 
 class Lent(Protocol):
-    """A loan to the readers."""
-
     def returned(self, notes: list[Note]) -> object:
         """Called when every reader has released it. Returns True if it is not over yet, and is to be reported again."""
 

@@ -211,8 +211,8 @@ class CudaIpcWriter(ShmWriter):
         return super().last_size() + sent
 
     def statistics(self) -> dict[str, int]:
-        """The ring's; tensors copied into the pool, sent in place (`mray.dag.output`), sent through the host; leases; bytes of the pool;
-        and 1 if tensors go through the host because a reader cannot open memory of this process.
+        """Handed: sent in place (`mray.dag.output`); refused: sent through the host; unopened: 1 if a reader cannot open memory of this
+        process.
         """
         exports = self._exports
         return {

@@ -39,7 +39,6 @@ MOST_KEPT = 1024
 
 
 def streams_of(tensors: Sequence[Any]) -> dict[int, int]:
-    """The current stream of each device with one of the tensors, by its index."""
     found = platform()
     streams: dict[int, int] = {}
     if found is not None:
@@ -71,8 +70,6 @@ class UnreachableError(RuntimeError):
 
 
 class DeviceLoans:
-    """The loans of one process, as holder and receiver."""
-
     def __init__(self, reactor: WaitingPlace) -> None:
         self._reactor = reactor
         #: Guards exports and loans: the reading thread answers fetches, other messages end loans.

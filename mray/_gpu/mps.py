@@ -81,8 +81,6 @@ class _Daemon:
 
 
 class SessionMps:
-    """All daemons and clients of the session."""
-
     def __init__(
         self,
         reactor: Reactor,

@@ -41,7 +41,6 @@ class NcclCommunicator(RankCommunicator[NcclMember]):
         )
 
     def send(self, value: Any, peer_rank: int) -> None:
-        """Queue a GPU tensor to a member. With communication streams, it must not be written to any more."""
         self.member.send(value, peer_rank)
 
     def recv(self, shape: Sequence[int], dtype: Any, peer_rank: int, allocator: TorchTensorAllocator | None = None) -> Any:
@@ -56,17 +55,14 @@ class NcclCommunicator(RankCommunicator[NcclMember]):
         return member.recv(allocate, peer_rank)
 
     def deferring(self) -> AbstractContextManager[Later]:
-        """Context manager: the current stream does not wait for what is received; the `Later` that it gives makes it wait."""
         return self.member.deferring()
 
     @property
     def recv_stream(self) -> Any:
-        """Context manager: make the receiving stream the current one."""
         return self.member.device.on_stream(self.member.receive_stream)
 
     @property
     def send_stream(self) -> Any:
-        """Context manager: make the sending stream the current one."""
         return self.member.device.on_stream(self.member.send_stream)
 
     def allgather(self, send_buf: Any, recv_buf: Any) -> None:
@@ -82,7 +78,6 @@ class NcclCommunicator(RankCommunicator[NcclMember]):
         self.member.on_failure(callback)
 
     def destroy(self) -> None:
-        """Leave the group; work that all sides have queued is done first. Idempotent."""
         if self._membership is not None:
             self._membership.destroy()
 

@@ -16,8 +16,6 @@ from mray._inside.transports import communicator_edge as edge
 
 
 class NcclWriter(edge.CommunicatorWriter):
-    """In the actor that sends."""
-
     __slots__ = ("_platform",)
 
     def __init__(
@@ -46,8 +44,6 @@ class NcclWriter(edge.CommunicatorWriter):
 
 
 class NcclReader(edge.CommunicatorReader):
-    """In an actor that receives."""
-
     __slots__ = ()
 
     def ahead(self) -> tuple[ChannelReader, Callable[[], None]]:

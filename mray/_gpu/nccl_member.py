@@ -158,7 +158,6 @@ class NcclMember:
         self._collect(source, out, lambda nccl, stream: nccl.allReduce(given.address, target.address, count, dtype, operation, stream))
 
     def reduce(self, tensor: Any, root: int, op: ReduceOp) -> None:
-        """Reduce every rank's `tensor` into the root's."""
         with self.group.refusing():
             info = self._target(tensor)
             dtype, operation, parts = self.nccl.reduction(info.dtype, op)
@@ -166,13 +165,11 @@ class NcclMember:
         self._collect(tensor, tensor, lambda nccl, stream: nccl.reduce(info.address, info.address, count, dtype, operation, root, stream))
 
     def broadcast(self, tensor: Any, root: int) -> None:
-        """Copy the root's `tensor` into every rank's."""
         with self.group.refusing():
             info = self._target(tensor)
         self._collect(tensor, tensor, lambda nccl, stream: nccl.broadcast(info.address, info.address, info.size, BYTES, root, stream))
 
     def allgather(self, source: Any, out: Any) -> None:
-        """Gather every rank's `source`, by rank, into every rank's `out`."""
         with self.group.refusing():
             source, given = self._dense(source)
             target = self._target(out)
@@ -216,7 +213,6 @@ class NcclMember:
             self.platform.use_on(tensor, current)
 
     def _follow_current(self, stream: int) -> None:
-        """Order the work after that of the current stream."""
         if self._streams:
             mark(self.device, self.device.current_stream()).wait(stream)
 

@@ -82,7 +82,6 @@ class EdgeOutputs:
         return None
 
     def _take_back(self) -> None:
-        """Return leases whose memory has no holder here any more."""
         for lease in self._taken.copy():
             if not lease.is_shared():
                 self._taken.remove(lease)

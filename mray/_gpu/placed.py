@@ -18,8 +18,6 @@ DEVICES = {"cpu": "cpu", "gpu": "cuda", "cuda": "cuda"}
 
 
 class PlacedReader(WrappedReader):
-    """Wraps any reader."""
-
     __slots__ = ("_device", "_failure", "_platform")
 
     def __init__(

@@ -24,7 +24,6 @@ def forget_pickles() -> None:
 
 
 def encode_transport(transport: TensorTransport) -> Encoded:
-    """A transport as messages name it."""
     if transport.custom is None:
         return transport.name
     pickled = _pickles.get(transport.name)
@@ -54,12 +53,10 @@ def decode_transport(encoded: Encoded) -> TensorTransport:
 
 
 def encoded_name(encoded: Encoded) -> str:
-    """Its name for messages to the user."""
     return str(encoded if isinstance(encoded, str) else encoded[0])
 
 
 def manager_of(transport: TensorTransport) -> Any:
-    """This process's instance of a program's own transport."""
     manager = _managers.get(transport.name)
     if manager is None:
         assert transport.custom is not None

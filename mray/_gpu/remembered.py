@@ -92,8 +92,6 @@ class RememberedLease:
 
 
 class RememberedLeases:
-    """The remembered leases of one writer."""
-
     def __init__(self, platform: Platform, exports: TensorExports, lender: Lender, peers: Peers) -> None:
         self._platform = platform
         self._exports = exports

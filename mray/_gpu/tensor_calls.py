@@ -33,7 +33,6 @@ def check_enabled(handle: ActorHandle, name: str, num_returns: int | str) -> Non
 
 
 def keep_tensors(call: Call, name: str) -> None:
-    """Make the tensors that the call returns stay with the actor."""
     transport = tensor_transport(name)
     if transport is None:
         return

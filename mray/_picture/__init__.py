@@ -10,7 +10,7 @@ A layer above `_graph`, which `mray` registers (`mray._api.artist`), imported fo
     Plan --schedule_trace--> mray._trace.chrome: JSON for Perfetto
     spans --timeline_page--> page: HTML, over time
 
-A `Figure` has no coordinates and no format, and no form uses a plan. All is pure but `files` and `graphviz`.
+All is pure but `files` and `graphviz`.
 
 Rejected: an own layout with few crossings and straight lines. It was as long as the rest of this room, and ``dot`` has a better one.
 """

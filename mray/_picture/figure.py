@@ -67,8 +67,6 @@ class FigureOwner:
 
 @dataclass(frozen=True)
 class Figure:
-    """A graph to draw: boxes by number, edges, and the owners with their colours."""
-
     name: str
     boxes: tuple[Box, ...]
     edges: tuple[Edge, ...]
@@ -144,8 +142,6 @@ def collapsed(figure: Figure) -> Figure:
 
 @dataclass(frozen=True)
 class Stroke:
-    """How edges of a kind are drawn, and their text in the legend."""
-
     color: str
     meaning: str
     #: Lengths of dashes and gaps, as in SVG; "" for a solid line.

@@ -46,14 +46,12 @@ def draw(figure: Figure, filename: str, picture_format: str, view: bool) -> str:
 
 
 def graph_svg(figure: Figure) -> str:
-    """A figure as SVG: by ``dot``, or plain if that is not installed."""
     if shutil.which("dot") is None:
         return svg(figure)
     return picture(dot(figure), "svg").decode()
 
 
 def terminal_width() -> int | None:
-    """The columns of the terminal; None if the output is no terminal."""
     return shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
 
 

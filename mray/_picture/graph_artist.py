@@ -38,7 +38,6 @@ def visualize(
 
 
 def visualize_dag(root: Outlined, filename: str = "dag", picture_format: str = "png", view: bool = False) -> str:
-    """Implement `DAGNode.visualize`."""
     return draw(dag_figure(root), filename, picture_format, view)
 
 

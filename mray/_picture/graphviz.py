@@ -13,7 +13,6 @@ _FORMAT = re.compile(r"[a-z][a-z0-9_.-]*(:[a-z0-9_]+)*")
 
 
 def quote(text: str) -> str:
-    """A text as a DOT identifier, with special characters and line breaks escaped."""
     if _PLAIN.fullmatch(text) and text.lower() not in _KEYWORDS:
         return text
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
@@ -21,7 +20,6 @@ def quote(text: str) -> str:
 
 
 def attributes(**given: str) -> str:
-    """The attributes of a node or edge, with a leading space; empty when none is given."""
     return f" [{' '.join(f'{name}={quote(value)}' for name, value in given.items())}]" if given else ""
 
 

@@ -51,5 +51,4 @@ _ENTITIES = {"#": "#35;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "&": "#amp;",
 
 
 def quoted(lines: Sequence[str]) -> str:
-    """Lines of text as one Mermaid string."""
     return '"' + "<br/>".join("".join(_ENTITIES.get(character, character) for character in line) for line in lines) + '"'

@@ -30,7 +30,7 @@ def page(
     legend: Sequence[tuple[str, str]],
     unit: str,
 ) -> str:
-    """The page. Arrows connect moments of lanes; `legend`: texts with their colours, "none" for a text alone."""
+    """Arrows connect moments of lanes; `legend`: texts with their colours, "none" for a text alone."""
     # Escaped so that no name ends the script.
     info = json.dumps({"lanes": lanes, "slices": slices, "arrows": arrows, "unit": unit}).replace("<", "\\u003c")
     signs = {color: "" if color == "none" else f"<i style='background:{color}'></i>" for _text, color in legend}

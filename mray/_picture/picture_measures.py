@@ -25,7 +25,6 @@ class Measures:
 
     steps: Mapping[int, Measure] = field(default_factory=dict)
     edges: Mapping[int, Measure] = field(default_factory=dict)
-    #: Endpoint -> the fraction of time in which it was busy.
     busy: Mapping[str, float] = field(default_factory=dict)
     bottleneck: int | None = None
     why: str = ""

@@ -27,7 +27,6 @@ def plan_figure(
 
 
 def plan_owners(actors: Iterable[str], names: Mapping[str, str], measures: Measures = NOTHING_MEASURED) -> tuple[FigureOwner, ...]:
-    """The actors and workers that run the steps, with their busy fractions if known."""
     busy = {actor: f", {share:.0%} busy" for actor, share in measures.busy.items()}
     return owners_of((actor, endpoint_title(actor, names) + busy.get(actor, "")) for actor in actors)
 

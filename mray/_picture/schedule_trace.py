@@ -22,8 +22,6 @@ _STEP = 1e3
 
 
 class Bar(NamedTuple):
-    """One operation in one execution of an endpoint: when it begins and ends."""
-
     endpoint: str
     begin: float
     end: float
