@@ -7,6 +7,5 @@ from mray._common.kept import os
 
 
 def cache_folder(name: str) -> str:
-    """A folder of this name in the user's cache."""
     cache = settings.CACHE_DIR.get() or os.path.join(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "mray")
     return os.path.join(os.path.abspath(os.path.expanduser(cache)), name)

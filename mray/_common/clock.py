@@ -50,7 +50,6 @@ _clock: Callable[[], float] = monotonic
 
 
 def now() -> float:
-    """The time, for deadlines."""
     return _clock()
 
 

@@ -59,5 +59,4 @@ def no_group(group: str, declared: Iterable[str]) -> ValueError:
 
 
 def is_system_group(group: str) -> bool:
-    """Whether every actor has this group."""
     return group in _SYSTEM_GROUPS

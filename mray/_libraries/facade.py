@@ -181,7 +181,6 @@ def _source(module: str) -> ModuleType:
 
 
 def _face_of(module: ModuleType) -> ModuleType:
-    """The facade of a module of mray; any other module itself."""
     package, dot, rest = module.__name__.partition(".")
     return load(RAY + dot + rest) if package == OURS else module
 

@@ -12,8 +12,6 @@ RAY = "ray"
 
 
 class Stand(NamedTuple):
-    """A module of Ray."""
-
     #: the module that has its names, of mray or of a package that Ray has copied; "" for none
     ours: str = ""
     #: names that are elsewhere: ``module:attribute`` or ``module``

@@ -48,7 +48,6 @@ def is_package(module: str) -> bool:
 
 
 def below(package: str) -> set[str]:
-    """The last components of the names of a package's modules."""
     return set(re.findall(rf"^{re.escape(package)}\.(\w+)", _text(), re.MULTILINE))
 
 

@@ -54,7 +54,6 @@ class EscapeError(Exception):
 
 class PoolMember:
     def begin(self, initializer: bytes | None, initargs: Sequence[Any]) -> int:
-        """Run the initializer; returns the pid."""
         if initializer is not None:
             pickle.loads(initializer)(*initargs)
         return os.getpid()

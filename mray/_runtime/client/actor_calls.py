@@ -103,7 +103,6 @@ class ActorCaller:
             self._follow(self.actor.rested(calls))
 
     def broke(self, error: Exception) -> None:
-        """The connection broke although the actor lives."""
         self._follow(self.actor.broke(error))
 
     # ------------------------------------------------------------------------------------ instructions
@@ -164,7 +163,6 @@ class ActorCaller:
         return link
 
     def origin(self, call: Call) -> Row:
-        """For observers."""
         return {
             "task": f"{short_name(self.class_name)}.{call.method}",
             "actor_id": self.actor_id,
@@ -173,7 +171,6 @@ class ActorCaller:
         }
 
     def calls(self) -> Iterator[tuple[bytes, Callable[[], Row]]]:
-        """See `Part.calls`: the unsent calls."""
         process = self.actor.process
         for call in self.actor.queue:
             yield call.task_id, partial(call.row, WAITS_FOR_ARGUMENTS if call.waiting else WAITS_FOR_WORKER, process)
@@ -259,7 +256,6 @@ class ActorCallers(Part, dict[bytes, ActorCaller]):
         return not any((actor.link is not None and actor.link.calls) or actor.queue or actor.aside for actor in actors)
 
     def own_live(self) -> bool:
-        """Whether an actor that ends with this process is alive."""
         return any(caller.owned and caller.actor.state not in (DEAD, UNKNOWN) for caller in tuple(self.values()))
 
     def end_of_process(self, actor_id: bytes, class_name: str, process: str) -> BaseException | None:

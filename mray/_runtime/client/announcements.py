@@ -25,7 +25,6 @@ class Announcements:
         self._thread: threading.Thread | None = None
 
     def say(self, line: Callable[[], None]) -> None:
-        """`line` logs."""
         self._queue.put(line)
         with self._lock:
             if self._thread is None:

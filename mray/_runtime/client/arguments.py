@@ -58,7 +58,6 @@ class Arguments:
         self._store(call, (tuple(args), kwargs), of, method)
 
     def _replace(self, call: Call, args: Sequence[Any], kwargs: dict[str, Any] | None) -> tuple[Sequence[Any], dict[str, Any] | None]:
-        """Take refs, and large bytes, which become objects, out into the call."""
         call.arguments, call.places = refs, places = [], []
         given: dict[int | str, Any] = dict(enumerate(args))
         given.update(kwargs or {})
@@ -75,7 +74,6 @@ class Arguments:
         return tuple(given[number] for number in range(count)), {name: given[name] for name in kwargs or ()}
 
     def _store(self, call: Call, arguments: Any, of: Any, method: ActorMethodSpec | None) -> None:
-        """Pickle arguments that are not plain or are large, and pin the refs inside."""
         owner = self._owner
         try:
             packed = serialize(arguments)

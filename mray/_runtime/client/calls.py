@@ -103,7 +103,7 @@ class Call:
         self.release()
 
     def failed(self, payload: bytes, process: str) -> None:
-        """Record the worker's pickled error for listings. Client's lock held."""
+        """Client's lock held."""
         self._note_failure(process, *failed_calls.info_of_answer(payload))
 
     def _note_failure(self, process: str, kind: str, text: str) -> None:
@@ -171,7 +171,6 @@ def lost_call(call: Call, message: str, error: Exception) -> Exception:
 
 
 def failed_reply(task_id: bytes, num_returns: int, payload: bytes) -> tuple[Any, ...]:
-    """The message that answers a call with a pickled error for each of its return values."""
     if num_returns == 1:
         return REPLY, task_id, FAILED, payload, None
     return REPLIES, task_id, [(FAILED, payload, None)] * num_returns

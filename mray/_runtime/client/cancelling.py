@@ -7,8 +7,6 @@
                                                                   ├─ it runs: SIGINT to the main thread, children cancelled likewise
                                                                   └─ force: the process exits, or sends KILL_ME to the node
 
-A cancelled call is marked (`CANCELLED`), so that it is not sent again.
-
 Note [task of an interrupt]
 ---------------------------
 The reading thread sends an interrupt, which lands in the main thread some byte codes later, when another task may be running.
@@ -83,14 +81,12 @@ class Cancelling:
             owner.send((m.CANCEL_OBJECT, object_id, force, recursive))
 
     def _on_cancel_object(self, _peer: Connection, object_id: bytes, force: bool, recursive: bool) -> None:
-        """A borrower cancels the call behind an object of this process."""
         entry = self._owner.exported.get(object_id)
         if entry is not None:
             self._cancel_object(entry, object_id, force, recursive)
             self._client.reactor.wake()
 
     def cancel_call(self, call: Call, force: bool, recursive: bool) -> None:
-        """Take an unsent call out of its queue, or ask its worker to cancel it."""
         if force and call.handle is not None:
             raise ValueError("force=True is not supported for actor tasks.")
         call.retries = CANCELLED

@@ -91,7 +91,6 @@ class Client(Endpoint):
         _clients.add(self)
 
     def late(self, name: str) -> Any:
-        """A part that is loaded and created on first use."""
         part = self.made.get(name)
         if part is None:
             make = loaded(name)
@@ -119,7 +118,6 @@ class Client(Endpoint):
         loaded(SNAPSHOT).on_ask(self, connection, number, sections)
 
     def close(self) -> None:
-        """All waiters fail, connections end, own segments are freed."""
         self.fail_everything(ended_error())
         reactor = self.reactor
         self.objects.long_lists.clear()

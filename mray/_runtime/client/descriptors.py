@@ -70,7 +70,6 @@ class Descriptors:
         raise ConnectionResetError(f"process {process} ended before it gave a descriptor")
 
     def ask_of(self, process: str) -> Ask:
-        """A function that gets segments from the process that offers them."""
         if process == self._client.process:
             return lambda name: os.dup(offered(name).fd)
         return lambda name: self.fetch(process, name)[0]

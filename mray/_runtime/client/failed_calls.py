@@ -93,7 +93,6 @@ def remember(failed: FailedCall) -> None:
 
 
 def rows() -> list[dict[str, Any]]:
-    """Of this process and session: the fields of `FailedCall` by name."""
     return [dict(zip(FailedCall._fields, each, strict=True)) for each in _failed]
 
 

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 def rows(client: Endpoint, borrowing: Borrowing) -> dict[str, Any]:
-    """A row for each object that this process holds refs of, and for each actor that it holds handles of."""
     in_values: set[int] = set()
     in_calls: set[int] = set()
     refs: dict[bytes, list[ObjectRef]] = {}

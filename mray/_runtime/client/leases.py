@@ -109,7 +109,6 @@ class TaskPool:
         lease.link.flush()
 
     def granted(self, number: int, lease_id: int, process: str, terms: tuple[Any, ...]) -> None:
-        """Connect to the granted worker."""
         error: OSError | None = None
         connection = None
         try:
@@ -124,7 +123,6 @@ class TaskPool:
             connection.flush()
 
     def lost(self, lease: Lease, cause: Cause) -> None:
-        """The worker has died."""
         # POINT lease lost
         self.tasks.worker_ended(lease)
         lease.link.read_rest()
@@ -250,7 +248,6 @@ class TaskPool:
         return connection
 
     def origin(self, call: Call) -> Row:
-        """For observers."""
         process = "" if call.lease is None else call.lease.process
         return {"task": call.name, "actor_id": b"", "process": process, "object_id": b""}
 

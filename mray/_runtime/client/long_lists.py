@@ -110,7 +110,6 @@ class LongList:
             heappush(self._arrived, self._numbers[place])
 
     def end(self) -> None:
-        """Withdraw the callbacks from pending entries."""
         came = self._came
         for entry in self.entries:
             if entry.form is None:
@@ -129,7 +128,6 @@ class LongLists:
 
     @staticmethod
     def is_long(refs: Sequence[ObjectRef], num_returns: int) -> bool:
-        """Whether to cache what a `wait` leaves."""
         return len(refs) >= LONG_LIST and num_returns * _FEW <= len(refs)
 
     def has(self, refs: list[ObjectRef]) -> bool:

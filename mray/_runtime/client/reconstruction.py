@@ -57,8 +57,6 @@ class _Held:
 
 
 class Recipe:
-    """How to recompute the values of a task."""
-
     __slots__ = ("_arguments", "_depth", "_entries", "_info", "_pins", "_pool", "_retries")
 
     def __init__(self, call: Call) -> None:

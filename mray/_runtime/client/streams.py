@@ -104,7 +104,6 @@ class StreamReader:
 
     # ------------------------------------------------------------------------------------ instructions (client's lock held)
     def store(self, number: int, items: Sequence[Result]) -> None:
-        """Make items available, as entries if they have memory or refs."""
         stored: list[Result | Entry] = []
         for item in items:
             form, payload, refs = item

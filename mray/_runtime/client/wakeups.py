@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 
 class Wakeups(Doorbells):
-    """if the process that asks needs no descriptor."""
-
     def __init__(self, client: Endpoint) -> None:
         self._client = client
         client.ends.followers += (self.process_ended,)

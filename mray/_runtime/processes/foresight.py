@@ -119,7 +119,6 @@ class Foresight:
         return spec
 
     def _show(self, name: str, module: Any, spec: ModuleSpec) -> None:
-        """The program imports a hidden module."""
         module.__spec__ = spec
         is_to_be_noted = name in HEAVY and not self._has_changed(name)
         for variable, value in self._set.get(name, {}).items():

@@ -76,7 +76,6 @@ def _is_this(program: str) -> bool:
 
 
 def _candidates(program: str) -> Iterator[str]:
-    """Paths that may be interpreters."""
     yield program
     names = ("python{}.{}".format(*sys.version_info[:2]), "python3", "python")
     for folder in dict.fromkeys((sys.exec_prefix, sys.prefix, sys.base_exec_prefix, sys.base_prefix)):

@@ -50,8 +50,6 @@ class _Build:
 
 
 class Interpreters:
-    """All builders of the session."""
-
     def __init__(self, reactor: Reactor, session_dir: str, lifeline: int, options: int, tell: Callable[[str], None]) -> None:
         """`tell` shows a text to all drivers."""
         self._tell = tell

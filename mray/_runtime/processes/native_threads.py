@@ -113,7 +113,6 @@ def _other_threads() -> set[int]:
 
 
 def loaded_libraries() -> set[str]:
-    """The files of shared libraries in this process."""
     with io.open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         return {path for line in maps if (path := line.rstrip("\n").partition("/")[2]) and ".so" in path}
 

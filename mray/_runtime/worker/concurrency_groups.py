@@ -44,8 +44,6 @@ _Call = TypeVar("_Call", bound=GroupCall)
 
 
 class ConcurrencyGroups:
-    """All groups of one actor."""
-
     def __init__(self, client: Client, executor: Executor, main_thread: MainThread, process: Process) -> None:
         self.client = client
         self.process = process

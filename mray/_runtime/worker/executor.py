@@ -338,7 +338,6 @@ class Executor:
         self._reply = self._failed = end_fork  # type: ignore[method-assign, assignment]
 
     def let_go(self) -> None:
-        """Release the actor and the functions of tasks."""
         self.actor.instance = _GONE if self.actor.instance is not None else None
         self.actor.cls = object
         self.context.running = None

@@ -41,8 +41,6 @@ class GroupsOfActor(Protocol):
 
 
 class GroupExecutor(ABC):
-    """The executor of one group."""
-
     def __init__(self, actor: GroupsOfActor, size: int, name: str) -> None:
         self._actor = actor
         self._size = size

@@ -6,8 +6,6 @@ from typing import Any
 
 
 class LiveActor:
-    """The actor of a worker, if any; set by the executor."""
-
     def __init__(self) -> None:
         self.instance: Any = None
         #: The class of its methods. (User code may change the instance's class.)

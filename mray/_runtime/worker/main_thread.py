@@ -35,8 +35,6 @@ class GraphRunner(Protocol):
 
 
 class MainThread:
-    """The messages and the state of a worker's main thread."""
-
     def __init__(self) -> None:
         self.inbox: deque[Arrived] = deque()
         #: The graphs of this worker's actor; set from outside.

@@ -144,7 +144,6 @@ class Packer:
 
     # ------------------------------------------------------------------------------------ errors
     def wrapped(self, error: BaseException, name: str) -> RayTaskError:
-        """The caller's error for an exception of user code."""
         context = self._context
         return task_error(
             name,
