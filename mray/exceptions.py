@@ -475,7 +475,7 @@ class UnserializableException(RayError):
         self._original_stack_trace = original_stack_trace
 
     def __str__(self) -> str:
-        what = "Failed to deserialize exception. Its class cannot be made again of what was pickled: give it a `__reduce__`."
+        what = "Failed to deserialize exception. Its class cannot be recreated from the pickled value: give it a `__reduce__`."
         return f"{what}\nOriginal exception:\n{self._original_stack_trace}"
 
 

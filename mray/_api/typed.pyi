@@ -1,4 +1,4 @@
-"""What type checkers are told of remote functions, actors and their methods. Beside this is the little that exists while a program runs.
+"""Types of remote functions, actors and their methods, for type checkers. Beside this is the little that exists while a program runs.
 
 A call takes for each positional argument the value or a ref of it, which `ParamSpec` alone cannot express: hence one overload of `Call` per
 number of arguments. The last one takes keywords and any number of arguments, as values; `mray.mypy_plugin` takes refs there as well. `Remote`

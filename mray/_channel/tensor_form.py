@@ -5,8 +5,8 @@
 Exact `torch.Tensor` only, on the CPU, strided; everything else goes through the serializer.
 
 torch has no read-only tensors. A received tensor is its reader's own: it lies in a copy-on-write mapping of the slot
-(`mray._ipc.mapped`). A reader that writes pays a fault for each page, so a reader that has written gets copies for a while, and then is
-tried again. Rejected: a copy for each of several readers (few of them write), and write protection (only a crash would enforce it).
+(`mray._ipc.mapped`). A reader that writes pays a fault for each page, so a reader that has written gets copies for a while, then a
+mapping again. Rejected: a copy for each of several readers (few of them write), and write protection (only a crash would enforce it).
 """
 
 from __future__ import annotations

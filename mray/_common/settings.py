@@ -303,7 +303,8 @@ KEPT_OBJECT_MEMORY = _declare(
     "MRAY_KEPT_OBJECT_MEMORY",
     float,
     0.5,
-    "The share of `object_store_memory` that a process may retain from freed objects, to reuse it without page faults.",
+    "The share of `object_store_memory` that a process may retain from freed objects, to reuse it without page faults; released when "
+    "memory is short.",
 )
 VERBOSE_SPILL_LOGS = _declare(
     "MRAY_VERBOSE_SPILL_LOGS",
@@ -351,7 +352,7 @@ TASK_RETRY_DELAY_MS = _declare(
     "MRAY_TASK_RETRY_DELAY_MS",
     int,
     1000,
-    "Milliseconds before a failed task or call is tried again, before an actor that crashed in its constructor is restarted, and before a "
+    "Milliseconds before a failed task or call is retried, before an actor that crashed in its constructor is restarted, and before a "
     "call to a restarting actor fails; 0: immediately.",
     "RAY_task_retry_delay_ms",
 )

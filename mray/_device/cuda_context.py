@@ -4,7 +4,7 @@ Any thread, finalizers included. This is the *primary* context of a device, whic
 context is current in the calling thread: a thread may be new, or a finalizer's, or torch may have switched its device. So each call
 asks, and restores another current context afterwards, since to torch the current context *is* the current device. Where torch reports
 that it works on the device in this thread, which is cheaper to ask, the context is current, or none is: then the driver refuses the
-call, and it is made again. In a forked child calls raise RuntimeError, and releases do nothing.
+call, and it is repeated. In a forked child calls raise RuntimeError, and releases do nothing.
 """
 
 from __future__ import annotations

@@ -353,7 +353,7 @@ def sweep_retired() -> bool:
         is_over = False
         try:
             is_over = end.retire()
-        finally:  # one that raises is tried again
+        finally:  # one that raises is retried
             if not is_over:
                 _retired.append(end)
     close_unused()

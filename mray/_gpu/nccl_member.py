@@ -11,7 +11,7 @@ collective, wait for the other's call.) The work of one communicator is done in 
 must match. The schedule of a graph ensures that; concurrent graphs must not share a communicator, since nothing orders their calls.
 
 *Memory.* A tensor that is sent on a communication stream is retained until it is sent; a received one lies in memory of that stream, whose
-allocator is told that the reader's stream uses it too (`record_stream`).
+allocator is notified that the reader's stream uses it too (`record_stream`).
 
 *Death.* Work on a stream waits for a dead peer forever. When a member dies, leaves without its half of what others have queued, or is
 refused that half, the watching thread aborts NCCL's communicator. Streams then continue, **with undefined contents in what was to be

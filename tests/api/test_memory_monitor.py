@@ -293,7 +293,7 @@ def test_a_task_that_may_be_tried_again_goes_before_an_actor_and_nobody_else_goe
     assert done.stdout == "ended\n"
     ended = [line.partition("Killed: ")[2] for line in done.stderr.splitlines() if "Killed: " in line]
     assert [text.partition(",")[0] for text in ended if not text.startswith("an idle")][:2] == ["task task", "actor Actor"]
-    assert "it may be tried again" in ended[0]
+    assert "it may be retried" in ended[0]
 
 
 @pytest.mark.only("mray")  # the memory of the machine is made up

@@ -124,7 +124,7 @@ def test_a_call_that_rests_can_be_cancelled(fresh, init, attempts, eventually, k
     def rests():
         with pytest.raises(ray.exceptions.GetTimeoutError) as raised:
             ray.get(ref, timeout=0.2)
-        return "has failed, and is soon tried again" in str(raised.value)
+        return "has failed, and is retried soon" in str(raised.value)
 
     eventually(rests)
     ray.cancel(ref)

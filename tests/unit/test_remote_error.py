@@ -212,7 +212,7 @@ def test_a_cause_that_cannot_be_pickled() -> None:
 def test_a_cause_that_cannot_be_unpickled() -> None:
     error = unpickle_error(pickle_error(task_error("f", NoUnpickle(1, 2), pid=5, ip="::1")))
     assert type(error) is UnserializableException
-    assert str(error).startswith("Failed to deserialize exception. Its class cannot be made again")
+    assert str(error).startswith("Failed to deserialize exception. Its class cannot be recreated")
     assert "Original exception:\nray.exceptions.RayTaskError: ray::f() (pid=5" in str(error)
     assert str(error).endswith("NoUnpickle: nu")
 

@@ -37,7 +37,7 @@ def _state(call: Call) -> str:
     if call.waiting:
         return "waits for its arguments"
     if call.source is not None and call.source.rests(call):
-        return "has failed, and is soon tried again"
+        return "has failed, and is retried soon"
     actor = getattr(call.source, "actor", None)
     is_queued = call.lease is None if actor is None else call in actor.queue or actor.link is None
     return _QUEUED if is_queued else "runs, or is about to"

@@ -203,7 +203,7 @@ class MemoryMonitor:
             f"OOM kill reason: Memory usage {usage.used}B exceeded threshold of {limit}B ({self._threshold:.1%} of {usage.total}B limit)",
         ]
         for victim in victims:
-            again = "it may be tried again" if victim.retriable else "it may not be tried again"
+            again = "it may be retried" if victim.retriable else "it may not be retried"
             running = shown_title(victim.pid) if victim.runs_task else ""
             what = f"task {running}" if running and running != IDLE_TITLE else victim.label
             lines.append(f"Killed: {what}, pid={victim.pid}, actual memory used={_gib(victim.held)}, {again}")
@@ -216,7 +216,7 @@ def _gib(amount: int) -> str:
 
 _ADVICE = (
     "Run fewer concurrently (a larger num_cpus, or memory=BYTES for each task or actor), or give the machine more memory. max_retries, "
-    "max_restarts and max_task_retries have them tried again. RAY_memory_usage_threshold sets the threshold; "
+    "max_restarts and max_task_retries make mray retry ended tasks and calls. RAY_memory_usage_threshold sets the threshold; "
     "RAY_memory_monitor_refresh_ms=0 switches the monitor off."
 )
 _ADVICE_ON_OTHERS = (

@@ -11,7 +11,7 @@ A program can tell the difference, so `init(preload="auto")` must be requested: 
 imported it. A package is not noted if a worker has changed its variables before the import.
 
 The note is an empty file per package, which a worker creates and the next session's zygote removes: so a package that is no longer
-imported is forgotten, and one that crashes the zygote is not tried again.
+imported is forgotten, and one that crashes the zygote is not retried.
 """
 
 from __future__ import annotations

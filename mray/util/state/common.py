@@ -220,7 +220,7 @@ class TaskState(StateSchema):
     end_time_ms: int | None = detail("When it was over.", shown=_time)
     error_message: str | None = detail("Its text, with the traceback.")
     owner_id: str | None = column("The process that submitted it.", detail=True)
-    retries_left: int | None = detail("How often it may still be tried again; -1: without end.")
+    retries_left: int | None = detail("Remaining retries; -1: without limit.")
     waits_for: list[str] | None = detail("Ids of arguments that are not there.")
 
 
