@@ -23,7 +23,7 @@ class _Id(Protocol):
 
 
 _TRACEBACK = "Traceback (most recent call last):"
-#: Between a task and the user's function, with its lines of source.
+#: A frame of Ray Data between a task and the user's function, with its lines of source.
 _LIBRARYS_FRAME = re.compile(r'^  File "[^"]*ray/data/_internal/.*\n(?:    .*\n)*', re.MULTILINE)
 
 
@@ -150,7 +150,7 @@ def _dual_reduce(self: RayTaskError, *_protocol: object) -> tuple[Any, ...]:
     return _restore_dual, self._info()
 
 
-#: By the class of their cause. Both weak: a class that cloudpickle has created in a call holds what its methods capture.
+#: Keyed by the class of their cause. Both weak: a class that cloudpickle has created in a call holds what its methods capture.
 _duals: WeakKeyDictionary[type[BaseException], ref[type[RayTaskError]]] = WeakKeyDictionary()
 
 
@@ -622,7 +622,6 @@ class RayCgraphCapacityExceeded(RaySystemError):
     """A compiled graph has as many executions in flight, or unread results, as allowed."""
 
 
-#: All of them.
 RAY_EXCEPTION_TYPES: list[type[RayError]] = [
     value for value in list(globals().values()) if isinstance(value, type) and issubclass(value, RayError) and value is not RayError
 ]

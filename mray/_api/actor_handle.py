@@ -15,7 +15,7 @@ from mray._api.dag_outline import ActorOutline
 from mray._api.type_variables import T_co
 from mray._common.ids import ActorID
 
-#: Builtin values only.
+#: Options that callers need; builtin values only.
 _CALLERS_OPTIONS = (
     "_actor_generator_backpressure_num_objects",
     "max_task_retries",
@@ -38,7 +38,7 @@ class ActorHandle(Generic[T_co]):  # covariant: handles of a list may be of diff
 
     __slots__ = ("__dict__", "__weakref__", "_backend", "_carried", "_id", "_options", "_token")
 
-    #: Of the subclass that each class of actors has.
+    #: Set by the subclass of each actor class.
     _blueprint: ActorBlueprint
 
     def __init__(self, actor_id: bytes, token: Any, options: Mapping[str, Any], backend: object | None, carried: Any) -> None:
@@ -46,7 +46,7 @@ class ActorHandle(Generic[T_co]):  # covariant: handles of a list may be of diff
         self._token = token
         self._options = {name: options[name] for name in _CALLERS_OPTIONS if name in options}
         self._backend = None if backend is None else weakref.ref(backend)
-        #: Travels with the handle, also to the restored handle.
+        #: The engine's data; travels with the handle.
         self._carried = carried
 
     __class_getitem__: Any = classmethod(types.GenericAlias)

@@ -87,7 +87,7 @@ class CollectiveOperation:
         communicator = self.communicator
         if communicator is not None and set(communicator.get_actor_handles()) != set(self.actor_handles):
             raise ValueError("Expected actor handles to match the custom communicator group")
-        #: Of each actor, in the order of `actor_handles`.
+        #: Each actor's call, in the order of `actor_handles`.
         self.nodes: tuple[CollectiveOutputNode, ...] = ()
 
     @property

@@ -20,7 +20,7 @@ from mray._common.accelerator_kinds import KINDS
 from mray._common.ids import ActorID, JobID, NodeID, PlacementGroupID, TaskID, WorkerID
 from mray._common.log import logger
 
-#: As Ray numbers them.
+#: Kinds of processes, as Ray numbers them.
 SCRIPT_MODE = 0
 WORKER_MODE = 1
 
@@ -83,7 +83,7 @@ class RuntimeContext:
         return self._of_worker("task_name")
 
     def get_task_function_name(self) -> str | None:
-        """Qualified, with its module."""
+        """The function's qualified name, with its module."""
         return self._of_worker("function_name")
 
     def get_actor_id(self) -> str | None:

@@ -29,7 +29,7 @@ _backend: Backend | None = None
 #: After a fork: the parent's backend, retained so that nothing of it is finalized.
 _inherited: Backend | None = None
 _options: SessionOptions | None = None
-#: The session is unused: `init` replaces it.
+#: Whether the session is unused, so that `init` replaces it.
 _kept = False
 _lock = threading.RLock()
 #: Called, and dropped, when the session of this process ends.

@@ -93,13 +93,13 @@ class DAGNode(ABC, Generic[T_co]):
         self._bound_kwargs = kwargs or {}
         self._bound_options = options or {}
         self._bound_other_args_to_resolve = other_args_to_resolve or {}
-        #: Copies share it.
+        #: Shared with copies.
         self._stable_uuid = uuid.uuid4().hex
         #: Ascending: a node's arguments have smaller numbers.
         self._created = next(_numbers)
-        #: By stable uuid.
+        #: Results by stable uuid.
         self.cache_from_last_execute: dict[str, Any] = {}
-        #: Copies of the node share it.
+        #: Shared with copies.
         self._type_hint = ChannelOutputType()
         #: The compiled graph that ends in this very node.
         self._compiled: weakref.ref[Any] | None = None

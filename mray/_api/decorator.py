@@ -142,7 +142,7 @@ remote.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
 
 
 def make_remote(target: Any, options: Mapping[str, Any]) -> RemoteFunction | ActorClass[Any]:
-    """`remote` without its ways of being written."""
+    """The remote function or actor class for `target`. TypeError for other targets."""
     if inspect.isclass(target):
         return ActorClass(target, options)
     if inspect.isfunction(target) or type(target).__name__ == "cython_function_or_method":

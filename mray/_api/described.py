@@ -68,7 +68,7 @@ def option_signature(options: Mapping[str, Option], *, bound: bool) -> inspect.S
 
 
 # ------------------------------------------------------------------------------------------------ what holds nothing of the program
-#: No array and no actor handle hangs on them.
+#: Types of default values that may be retained: no array and no actor handle hangs on them.
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
 
 

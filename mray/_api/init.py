@@ -41,9 +41,9 @@ _MEANINGLESS = frozenset(
 )
 
 
-#: In a higher layer, loaded on demand.
+#: Modules of a higher layer, loaded on demand.
 EXPORTER, PAGE = "mray.cli.commands.metrics", "mray.cli.live"
-#: The servers of this process's session, by these.
+#: The servers of this process's session, keyed by these modules.
 _served: dict[str, Any] = {}
 #: Called in the process that has started or joined a session.
 after_init: list[Callable[[], None]] = []

@@ -127,7 +127,7 @@ class LoggingConfig:
 
 
 class _Handler(logging.StreamHandler):  # type: ignore[type-arg]  # not subscriptable in Python 3.10
-    """mray's among the root logger's."""
+    """mray's handler among the root logger's."""
 
 
 def _add_context(record: logging.LogRecord) -> bool:
@@ -163,7 +163,7 @@ class _AsText(_Form):
 
 
 class _AsJson(_Form):
-    """One JSON object; other values as text."""
+    """Formats a record as one JSON object; other values as text."""
 
     def format(self, record: logging.LogRecord) -> str:
         values: dict[str, Any] = {

@@ -127,7 +127,7 @@ class ObjectRef(BaseID, Generic[T]):
                 raise TypeError(f"Unsupported type: {type(object_id)}, expected bytes")
             raise ValueError(f"ID string needs to have length {OBJECT_SIZE}, got {len(object_id)}")
         self._id = object_id
-        #: None for ids that no backend created.
+        #: The backend's entry; None for ids that no backend created.
         self._entry = entry
 
     __class_getitem__: Any = classmethod(types.GenericAlias)

@@ -33,7 +33,7 @@ def _option(name: str, default: Any) -> Callable[[ActorMethodSpec], Any]:
     return lambda spec: (spec.options or {}).get(name, default)
 
 
-#: With their defaults.
+#: Options of methods, with their defaults.
 _OPTIONS = {"max_task_retries": 0, "retry_exceptions": None, "generator_backpressure_num_objects": -1, "enable_task_events": True}
 _KEYS = {name: f"_{name}" if name.startswith("generator") else name for name in _OPTIONS}
 

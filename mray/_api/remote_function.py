@@ -19,7 +19,7 @@ _NEVER = 1 << 30
 _STATE = ("function", "name", "module", "uuid", "is_generator", "signature", "given_options", "decorator", "__doc__")
 #: Sets of options cached for each function.
 MOST_KEPT = 32
-#: With their defaults; others are None where they are not given.
+#: Options completed with their defaults; others are None where not given.
 _COMPLETED = ("max_calls", "max_retries", "retry_exceptions")
 _SIMPLE = (int, float, str, bool, type(None))
 
@@ -60,7 +60,7 @@ class RemoteFunction:
     high: int
     given_options: dict[str, Any]
     default_options: dict[str, Any]
-    #: By the names, types and values of the given ones.
+    #: Complete options, by the names, types and values of the given ones.
     completed_options: dict[tuple[Any, ...], dict[str, Any]]
     export_cache: tuple[Any, dict[str, Any]]
     decorator: Callable[..., Any] | None

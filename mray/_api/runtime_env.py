@@ -13,7 +13,7 @@ from typing import Any
 from mray._common.environment_rules import check_environment, packages_of
 from mray._common.log import logger
 
-#: Names under which Ray's object stores these.
+#: Field -> its name in Ray's object.
 _KEPT_AS = {"nsight": "_nsight", "rocprof_sys": "_rocprof_sys"}
 
 
@@ -133,12 +133,12 @@ class RuntimeEnv(dict[str, Any]):
         return bool(self.get("conda"))
 
     def conda_env_name(self) -> str | None:
-        """Of an existing environment."""
+        """The name of an existing environment."""
         conda = self.get("conda")
         return conda if isinstance(conda, str) else None
 
     def conda_config(self) -> str | None:
-        """Of one that is to be created, as JSON."""
+        """The environment to create, as JSON."""
         conda = self.get("conda")
         return json.dumps(conda, sort_keys=True) if isinstance(conda, dict) else None
 

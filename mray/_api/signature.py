@@ -37,7 +37,7 @@ class CallSignature:
         self._open = True
         #: Keyword -> position; `_MANY` when it is keyword-only.
         self._places: dict[str, int] = {}
-        #: None for positional-only ones.
+        #: (keyword or None if positional-only, position) of required arguments.
         self._required: list[tuple[str | None, int]] = []
         if self.parameters is not None:
             self.low, self.high = _bounds(self.parameters)
@@ -45,7 +45,7 @@ class CallSignature:
 
     @classmethod
     def of(cls, function: Any, *, skip: int = 0) -> CallSignature:
-        """Of a callable, without its first `skip` parameters (``self``)."""
+        """The signature of a callable, without its first `skip` parameters (``self``)."""
         try:
             whole = inspect.signature(function)
         except (TypeError, ValueError):  # written in C
@@ -107,7 +107,7 @@ class CallSignature:
         return CallSignature, (self.parameters,)
 
     def __str__(self) -> str:
-        """For error texts: without the return type."""
+        """The signature for error texts: without the return type."""
         return str(self.signature().replace(return_annotation=inspect.Signature.empty))
 
 

@@ -100,7 +100,7 @@ class TensorTransportManager(ABC):
     def send_multiple_tensors(
         self, tensors: list[Any], tensor_transport_metadata: TensorTransportMetadata, communicator_metadata: CommunicatorMetadata
     ) -> None:
-        """For two-sided transports."""
+        """Send tensors; two-sided transports only."""
 
     @abstractmethod
     def garbage_collect(self, obj_id: str, tensor_transport_meta: TensorTransportMetadata, tensors: list[Any]) -> None:

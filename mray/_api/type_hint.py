@@ -51,7 +51,7 @@ class ChannelOutputType:
         return False
 
     def get_custom_communicator(self) -> Communicator | None:
-        """The communicator that the user demands; None leaves the choice."""
+        """The communicator that the user demands, or None."""
         return None
 
     def set_communicator_id(self, group_id: str) -> None:
@@ -88,7 +88,7 @@ class TorchTensorType(_TensorHint):
         _direct_return: bool | None = False,
     ) -> None:
         super().__init__(device, _static_shape, bool(_direct_return))
-        #: None leaves the choice.
+        #: The mechanism that the user demands, or None.
         self.mechanism: str | None = None
         self._communicator: Communicator | None = None
         #: None until the graph is compiled.

@@ -145,7 +145,7 @@ class Host:
             return client.request(client.peer(process), m.GRAPH, verb, payload)
 
     def _on_request(self, connection: Connection, number: int, verb: str, payload: bytes) -> None:
-        """Reading thread; client's lock held."""
+        """Answer or queue a peer's request. Reading thread; client's lock held."""
 
         def reply(well: bool, answer: bytes) -> None:
             connection.send((m.GRAPHED, number, well, answer))
@@ -253,7 +253,7 @@ class Host:
         self.settle_gpus(SETTLING)
 
 
-#: This process's, and those of ended sessions that are still referenced.
+#: Hosts of this process's session, and of ended sessions that are still referenced.
 _hosts: weakref.WeakSet[Host] = weakref.WeakSet()
 
 

@@ -434,7 +434,7 @@ class NativeBackend(PlacementCalls, Backend):
         return None
 
     def _ask_for_actor(self, caller: ActorCaller, spec: dict[str, Any]) -> None:
-        """Subscribe to the actor's states in the same system call, so that the node reports each."""
+        """Create the actor and subscribe to its states in one system call, so that the node reports each."""
         node = self.client.node
         node.post((m.ACTOR_CREATE, 0, caller.actor_id, spec))
         caller.subscribe()

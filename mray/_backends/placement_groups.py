@@ -106,7 +106,7 @@ class Refused:
     awaits_arguments = False
 
     def __init__(self, client: Client, demand: dict[str, Any], text: str) -> None:
-        #: For listings.
+        #: Read by listings.
         self.client = client
         self.demand = demand
         self._text = text

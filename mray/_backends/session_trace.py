@@ -32,7 +32,7 @@ class Working(Protocol):
 
 
 def trace_of(role: str, worker: Working | None) -> dict[str, Any]:
-    """As builtin values. Any thread."""
+    """The calls that this process remembers, as builtin values. Any thread."""
     detail = span_buffers.get().calls
     running = [] if worker is None else worker.running_calls()
     return {

@@ -59,7 +59,7 @@ def _is_named(dtype: Any) -> bool:
 
 
 def remember_head(key: tuple[Any, ...], info: tuple[Any, ...]) -> bytes:
-    """Cached in `heads`."""
+    """Cache the header in `heads`."""
     marshalled = marshal.dumps(info)
     start = PREFIX.size + len(marshalled)
     padding = -start % _ALIGN
@@ -106,7 +106,7 @@ def _remember(info: bytes) -> tuple[Any, tuple[int, ...], bool, int]:
 
 
 def number_of_elements(shape: Any) -> int:
-    """Of a received shape. Raises ValueError if it is invalid."""
+    """The number of elements of a received shape. Raises ValueError if it is invalid."""
     if not isinstance(shape, tuple) or not all(type(size) is int and size >= 0 for size in shape):
         raise ValueError(f"no shape: {shape!r:.200}")
     count: int = math.prod(shape)

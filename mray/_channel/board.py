@@ -45,7 +45,7 @@ ARRIVED = LINE_WORDS
 #: step << 16 | rank + 1, where 0 for rank + 1 means all; 0 when it does not wait.
 NEED = LINE_WORDS + 1
 LEFT = LINE_WORDS + 2
-#: Of step k, for ``k % SIGNATURES``.
+#: The signature of step k is at ``k % SIGNATURES``.
 SIGNATURE = LINE_WORDS + 3
 SIGNATURES = 4
 REFUSED = LINE_WORDS + 7
@@ -66,14 +66,14 @@ PLACE = 24
 
 #: Seconds in which a refused member may call again.
 GRACE = 2.0
-#: Of the text of the last refusal or failure.
+#: Room for the text of the last refusal or failure.
 REASON_BYTES = 1024
 
 RING = RingLayout(entries=8, entry_bytes=4096, readers=1, slots=8)
 
 #: Bytes of a half for a member's contribution; it has a further 1 / world size of that for the part of a block that it has computed.
 BLOCK = 1 << 20
-#: Of parts within a half.
+#: Alignment of parts within a half.
 ALIGN = 64
 
 
@@ -119,15 +119,15 @@ class Board:
         return board
 
     def ring(self, peer: int) -> int:
-        """In bytes, to a peer."""
+        """The byte offset of the ring to a peer."""
         return _rings(self.world_size) + peer * RING.size
 
     def half(self, number: int) -> int:
-        """In bytes."""
+        """A half's byte offset."""
         return self._halves + number * self._half_bytes
 
     def computed(self, number: int) -> int:
-        """In bytes, of a half's computed part."""
+        """The byte offset of a half's computed part."""
         return self.half(number) + self._computed
 
     @property
@@ -176,5 +176,5 @@ def _computed_bytes(world_size: int) -> int:
 
 
 def _halves(world_size: int) -> tuple[int, int]:
-    """Their offset, and the bytes of each."""
+    """The offset of the halves, and the bytes of each."""
     return _rings(world_size) + world_size * RING.size, round_up(BLOCK + _computed_bytes(world_size), PAGE)

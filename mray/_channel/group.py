@@ -47,7 +47,7 @@ Wait = tuple[int, int]
 Machine = Generator[Wait, None, None]
 ALL = -1
 
-#: Until a member that waits for others to join warns; then at doubling intervals.
+#: Seconds until a member that waits for others to join warns; then at doubling intervals.
 WARN_SECONDS = 30.0
 #: Seconds between polls without a ring, since other programs may remove files.
 LOOK = 1.0
@@ -95,7 +95,7 @@ class Group:
         self._watches: dict[int, Cancel] = {}
         #: Rank, words and doorbell of all others, once the group is complete.
         self._peers: list[tuple[int, memoryview, Doorbell]] = []
-        #: Arrived at.
+        #: The step that this member has arrived at.
         self._step = 0
         self._refusing = Refusing(self, -1, -1)
         self._lock = threading.Lock()
@@ -330,7 +330,7 @@ class Group:
         return RayChannelError(f"In the group '{self.name}' {who} did not take part, because the call was refused{self.reasons_of(ranks)}.")
 
     def reasons_of(self, ranks: list[int]) -> str:
-        """Of refusals or failures, after a colon; "" without a reason."""
+        """Reasons of refusals or failures, after a colon; "" without a reason."""
         reasons = dict.fromkeys(filter(None, (self._boards[rank].reason() for rank in ranks)))
         return f": {'; '.join(reasons)}" if reasons else ""
 
@@ -359,7 +359,7 @@ class Group:
             doorbell.ring()
 
     def _release(self) -> None:
-        """No thread uses the group any more."""
+        """Release everything: no thread uses the group any more."""
         self._peers = []
         for cancel in self._watches.values():
             cancel()
@@ -431,7 +431,7 @@ class Group:
                 raise self.refused_by(refused)
 
     def _begin(self) -> Machine:
-        """Before writing the own half (A1)."""
+        """Wait until the own half may be written (A1)."""
         # SYNC POINT half: read the others' halves, fence, ARRIVED of the next step | read ARRIVED, fence, overwrite the own half.
         yield self._step, ALL
 

@@ -16,7 +16,7 @@ class GroupHost(Protocol):
 
     #: mray's id of this process.
     process: str
-    #: Of this session's shared memory: ``/mray-<session>-``.
+    #: Prefix of this session's shared memory: ``/mray-<session>-``.
     prefix: str
 
     def wait_until(self, predicate: Callable[[], bool], timeout: float | None, *, spin: bool = False) -> bool:
@@ -26,7 +26,7 @@ class GroupHost(Protocol):
         """Make the threads in `wait_until` test their predicates again."""
 
     def doorbell_of(self, process: str) -> Doorbell:
-        """Of a process, this one included; requested from it if unknown."""
+        """The doorbell of a process, this one included; requested from it if unknown."""
 
     def ask_of(self, process: str) -> Ask:
         """Gets segments from the process that offers them, this one included."""

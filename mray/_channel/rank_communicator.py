@@ -15,7 +15,7 @@ class Ranked(Protocol):
 
     @property
     def rank(self) -> int:
-        """Of this process."""
+        """This process's rank."""
 
 
 Member = TypeVar("Member", bound=Ranked)
@@ -24,7 +24,7 @@ Member = TypeVar("Member", bound=Ranked)
 class RankCommunicator(Communicator, Generic[Member]):
     """A group of actors. Created once and handed to every member, where `initialize` makes the copy a member."""
 
-    #: For errors.
+    #: The library's name, for errors.
     LIBRARY: str
 
     def __init__(self, actor_handles: Sequence[Any], communicator_id: str | None = None) -> None:

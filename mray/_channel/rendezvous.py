@@ -35,11 +35,11 @@ class GroupMember(NamedTuple):
     nonce: int
     process: str
     pid: int
-    #: In hex digits; "" for a task.
+    #: Hex digits; "" for a task.
     actor: str
     #: For messages: ``actor Worker``, ``task train``.
     label: str
-    #: Its name.
+    #: The board's name.
     board: str
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ class Meeting:
     def __init__(self, directory: str, group: str) -> None:
         self._directory = directory
         self._prefix = hashlib.sha1(group.encode(), usedforsecurity=False).hexdigest()[:20] + "."
-        #: Not read again.
+        #: Files not to read again.
         self._stale: set[str] = set()
 
     def _path(self, member: GroupMember) -> str:

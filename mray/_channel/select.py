@@ -42,15 +42,15 @@ PINNED = "pinned"
 COMMUNICATOR = "communicator"
 #: The same through an NCCL communicator.
 NCCL = "nccl"
-#: The writer blocks until its readers read.
+#: Transports whose writer blocks until its readers read.
 BLOCKING = frozenset({COMMUNICATOR, NCCL})
 DEVICE = frozenset({CUDA_IPC, PINNED})
-#: Tensors stay on devices.
+#: Transports that leave tensors on devices.
 ON_DEVICES = DEVICE | {NCCL}
 
 AUTO, ACCELERATOR = "auto", "accelerator"
 _HOST = frozenset({SHM, "cpu"})
-#: At both ends.
+#: Transports that need a device at both ends.
 DEMANDS_DEVICE = frozenset({ACCELERATOR, CUDA_IPC, NCCL})
 
 #: Ray's text for an edge that cannot end in the driver.

@@ -265,7 +265,7 @@ class MemberOfGroup(Group):
             earlier = start, cuts
 
     def allgather(self, source: Any, outs: Sequence[Any]) -> None:
-        """By rank."""
+        """Gather every rank's `source` into `outs`."""
         with self.refusing():
             _check_fit([source, *outs], (source, *outs))
             if len(outs) != self.world_size:
@@ -340,7 +340,7 @@ class MemberOfGroup(Group):
                 memory[start:stop] = views[half][root][: stop - start]
 
     def reduce(self, tensor: Any, root: int, op: ReduceOp) -> None:
-        """Into the root's `tensor`; the others' are unchanged."""
+        """Reduce into the root's `tensor`; the others' are unchanged."""
         with self.refusing():
             check_tensors([tensor])
             _check_reducible(tensor)
@@ -445,7 +445,7 @@ class MemberOfGroup(Group):
 
 
 def _blocks(length: int, capacity: int) -> list[tuple[int, int]]:
-    """At least one, so that members synchronize also over empty tensors."""
+    """Bounds of the blocks; at least one, so that members synchronize also over empty tensors."""
     return [(start, min(start + capacity, length)) for start in range(0, length, capacity)] or [(0, 0)]
 
 

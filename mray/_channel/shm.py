@@ -53,12 +53,12 @@ DEVICE = 13
 FIRST_ON_DEVICE = 14
 AGAIN_ON_DEVICE = 15
 
-#: From this size passing on is cheaper than copying.
+#: Bytes from which on passing on is cheaper than copying.
 LEAST_PASSED_ON = 128 * 1024
 #: Their descriptions must fit an entry.
 MOST_ORIGINS = 8
 
-#: Decoded without a view of their bytes.
+#: Forms that are decoded without a view of their bytes.
 _WITHOUT_VIEWS = frozenset({PICKLED, TEXT, BYTES, FAILED})
 
 _PLAIN = frozenset({int, float, bool, type(None), complex})
@@ -74,9 +74,9 @@ class WriterEnd(Record):
     segment: Segment
     offset: int
     layout: RingLayout
-    #: Of the names of payload slots.
+    #: Prefix of the names of payload slots.
     prefix: str
-    #: By reader.
+    #: One per reader.
     doorbells: Sequence[Doorbell]
     #: Wakes all readers.
     group: GroupDoorbell | None = None
@@ -93,7 +93,7 @@ class ReaderEnd(Record):
     layout: RingLayout
     reader: int
     prefix: str
-    #: The writer's.
+    #: The writer's doorbell.
     doorbell: Doorbell
     #: Pickles an error that replaces a message.
     failure: Callable[[BaseException], bytes]

@@ -18,9 +18,9 @@ class Obstacle(NamedTuple):
 
 @dataclass(frozen=True)
 class SiteGpu:
-    """As one process sees it."""
+    """A GPU as one process sees it."""
 
-    #: In that process.
+    #: Its number in that process.
     index: int
     #: Unique on the machine.
     uuid: str
@@ -36,10 +36,10 @@ class SiteGpu:
 class Site:
     """One process of a graph; by default an unknown one without a device."""
 
-    #: Its name, or "". Only processes of one platform understand each other's handles.
+    #: The platform's name, or "". Only processes of one platform understand each other's handles.
     platform: str = ""
     gpus: tuple[SiteGpu, ...] = ()
-    #: The version, as NCCL counts (22705 is 2.27.5); 0 without.
+    #: NCCL's version, as it counts (22705 is 2.27.5); 0 without.
     nccl: int = 0
     #: Whether several ranks of its NCCL may share a GPU.
     shares_gpus: bool = False
@@ -49,11 +49,11 @@ class Site:
     is_driver: bool = False
     #: Whether it was given GPUs (``num_gpus``).
     owns: bool = False
-    #: Its devices are unused, so further checks would create a context.
+    #: Whether its devices are unused, so that further checks would create a context.
     is_idle: bool = False
     #: None: unknown.
     is_mps_client: bool | None = None
-    #: By pid, where opening memory or timelines was tried (`mray._graph.trials`).
+    #: Obstacles by pid, where opening memory or timelines was tried (`mray._graph.trials`).
     obstacles: Mapping[int, Obstacle] = field(default_factory=dict)
 
     def reach(self, other: Site) -> list[tuple[SiteGpu, SiteGpu]]:

@@ -26,7 +26,7 @@ def nothing() -> None:
 
 class Waitable(Protocol):
     def ready(self) -> bool:
-        """Any thread; quick."""
+        """Whether it is over. Any thread; quick."""
 
     def then(self, callback: Callable[..., Any]) -> Cancel:
         """Call back once, in any thread, when it is `ready`, immediately if it is. The callback must not wait."""
@@ -61,7 +61,7 @@ def call_in(loop: Any, callback: Callable[..., object], *args: Any) -> bool:
 
 
 def call_in_loop(loop: Any, callback: Callable[[], object]) -> None:
-    """Call a function in the thread of a loop that runs elsewhere, else here. May be dropped if that loop ends."""
+    """Call a function in the thread of a loop that runs in another thread, else here; dropped if that loop ends."""
     if loop is not None and loop.is_running() and not runs_here(loop):
         call_in(loop, callback)
     else:

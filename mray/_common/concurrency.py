@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-#: Default of async actors.
+#: Concurrent calls of an async actor by default.
 MOST_COROUTINES = 1000
 #: The group for internal calls, which every actor with groups has; Ray has a second.
 SYSTEM_GROUP = "_ray_system"

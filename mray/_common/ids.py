@@ -114,7 +114,7 @@ def is_of_session_of(process: str, other: str) -> bool:
 
 
 def new_actor_id(process: str = "0" * _MARK) -> bytes:
-    """By default of no session."""
+    """A new actor's id, by default of no session."""
     return os.urandom(ACTOR_SIZE - JOB_SIZE - _MARK // 2) + bytes.fromhex(process[-_MARK:]) + _job
 
 
@@ -153,7 +153,7 @@ class BaseID:
 
     @classmethod
     def from_hex(cls: type[_Id], hex_id: str | bytes) -> _Id:
-        """Raises ValueError for a wrong length."""
+        """Parse hex digits. Raises ValueError for a wrong length."""
         return cls(bytes.fromhex(hex_id.decode() if isinstance(hex_id, bytes) else hex_id))
 
     @classmethod

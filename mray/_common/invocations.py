@@ -19,7 +19,7 @@ def short_name(qualified: str) -> str:
 class ArgumentValue(Record):
     """The value of a ref that is an argument."""
 
-    #: Positional number, or keyword.
+    #: Position, or keyword.
     place: int | str
     #: A form in `mray._common.messages`.
     form: int
@@ -61,7 +61,7 @@ class TaskInvocation(Record):
     refs: list[tuple[bytes, str]] | None
     arguments: list[ArgumentValue] | None
     options: dict[str, Any] | None
-    #: Qualified.
+    #: Qualified name.
     name: str
 
 

@@ -9,7 +9,7 @@ import threading
 from bisect import bisect_left
 from typing import Any
 
-#: Sorted pairs.
+#: Sorted (name, value) pairs.
 Tags = tuple[tuple[str, str], ...]
 
 
@@ -22,7 +22,7 @@ class Family:
         self.description = description
         #: Upper bounds of a histogram's buckets except the last.
         self.boundaries = boundaries
-        #: A number; for a histogram [observations per bucket] and their sum.
+        #: Tags -> a number; for a histogram [observations per bucket] and their sum.
         self.values: dict[Tags, Any] = {}
 
     def add(self, tags: Tags, amount: float) -> None:

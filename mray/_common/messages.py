@@ -74,7 +74,7 @@ _GROUP = (NoneType, row(bytes, _is_index))
 _AFFINITY = (NoneType, str, [int])
 #: `mray._common.causes.Cause`.
 _CAUSE = row(str, str, int, (int, NoneType), (bytes, NoneType))
-#: Of a lease or an actor.
+#: Needs of a lease or an actor.
 _NEEDS: dict[str, Any] = {
     "env": _ENV,  # variables that the worker must be started with; None: the session's own
     "label": str,  # purpose ("task f", "actor A"), for texts
@@ -294,7 +294,7 @@ LEASE_BREAK = _message(63, TO_NODE, lease_id=int, text=str)
 BLOCKED = _message(53, TO_NODE)
 #: The worker's task continues.
 UNBLOCKED = _message(54, TO_NODE)
-#: Answered by ANSWER.
+#: Create an actor; answered by ANSWER.
 ACTOR_CREATE = _message(55, TO_NODE, request=int, actor_id=bytes, spec=_ACTOR)
 #: Answered by ACTOR_STATE now and at each change.
 ACTOR_SUBSCRIBE = _message(56, TO_NODE, actor_id=bytes)
@@ -302,7 +302,7 @@ ACTOR_SUBSCRIBE = _message(56, TO_NODE, actor_id=bytes)
 ACTOR_HOLD = _message(57, TO_NODE, number=int, actor_ids=[bytes])
 #: The sender no longer holds a handle of these actors.
 ACTOR_DROP = _message(58, TO_NODE, actor_ids=[bytes])
-#: Answered by ANSWER once the signal is sent.
+#: Kill an actor; answered by ANSWER once the signal is sent.
 ACTOR_KILL = _message(59, TO_NODE, request=int, actor_id=bytes, no_restart=bool)
 #: Answered by ANSWER with the public spec of the named actor.
 NAME_LOOKUP = _message(60, TO_NODE, request=int, name=str, namespace=str)
@@ -318,11 +318,11 @@ SHUTDOWN = _message(62, DRIVER_TO_NODE)
 RESET = _message(64, DRIVER_TO_NODE)
 #: The sender has written an object to disk; the session's table has the totals.
 SPILLED = _message(69, TO_NODE)
-#: Answered by ANSWER immediately.
+#: Create a placement group; answered by ANSWER immediately.
 GROUP_CREATE = _message(65, TO_NODE, request=int, group_id=bytes, spec=_PLACEMENT)
 #: Answered by ANSWER once the group is created, is removed, or can never be created.
 GROUP_AWAIT = _message(66, TO_NODE, request=int, group_id=bytes)
-#: Answered by ANSWER.
+#: Remove a placement group; answered by ANSWER.
 GROUP_REMOVE = _message(67, TO_NODE, request=int, group_id=bytes)
 
 # ------------------------------------------------------------------------------ workers to the node
@@ -340,7 +340,7 @@ SETTING_UP = _message(73, WORKER_TO_NODE, what=str)
 # ----------------------------------------------------------------------------------- from the node
 #: The answer to HELLO: session info, with descriptors of the session's table and of the channels for introductions.
 WELCOME = _message(80, FROM_NODE, info=dict)
-#: With the CPUs that the worker is pinned to and its other accelerators.
+#: A lease, with the CPUs that the worker is pinned to and its other accelerators.
 LEASE_GRANT = _message(
     81,
     FROM_NODE,
@@ -369,7 +369,7 @@ OUTPUT = _message(88, NODE_TO_DRIVER, pid=int, stream=int, name=str, text=str)
 NOTE_STREAM = 3
 #: Free memory retained for reuse.
 TRIM_NOW = _message(89, FROM_NODE)
-#: The spec of ACTOR_CREATE, with ``gpu_ids`` (list), ``accelerators`` (kind to indices), ``restarted`` (bool).
+#: Become this actor: the spec of ACTOR_CREATE, with ``gpu_ids`` (list), ``accelerators`` (kind to indices), ``restarted`` (bool).
 ACTOR_START = _message(90, NODE_TO_WORKER, actor_id=bytes, spec=dict, incarnation=int)
 #: Finish what is queued and exit.
 EXIT = _message(91, NODE_TO_WORKER, cause=str, text=str)

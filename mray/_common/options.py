@@ -27,7 +27,7 @@ Check = Callable[[str, Any], "str | None"]
 
 
 class Option(Record):
-    """`check` returns what is wrong with a value."""
+    """An option; `check` returns what is wrong with a value."""
 
     types: Any
     default: Any
@@ -479,7 +479,7 @@ class SessionOptions(Record):
     namespace: str | None = None
     runtime_env: Mapping[str, Any] | None = None
     log_to_driver: bool = True
-    #: As builtin values.
+    #: A `LoggingConfig` as builtin values.
     logging_config: Mapping[str, Any] | None = None
     #: Modules that every worker starts with.
     preload: tuple[str, ...] = ()
@@ -489,7 +489,7 @@ class SessionOptions(Record):
     #: Absolute path of the session directory's parent.
     temp_dir: str | None = None
     node_name: str | None = None
-    #: None: the address of the route out.
+    #: None: the address of the route out of this machine.
     node_ip_address: str | None = None
     #: Port of a persistent session; None: Ray's default if no other session has it, 0: any.
     port: int | None = None

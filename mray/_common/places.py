@@ -30,7 +30,7 @@ _sleeps: set[CodeType] = set()
 _runs_users: set[CodeType] = set()
 _dispatches: set[CodeType] = set()
 _precedes: set[CodeType] = set()
-#: By code of `undone` functions.
+#: Keyed by the code of `undone` functions.
 undone_by: dict[CodeType, Callable[[dict[str, Any], Any], None]] = {}
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -17,7 +17,7 @@ else:
     from reprlib import repr as shortened
 
     class _RecordType(type):
-        """Fields are the annotations of the body, with its values as defaults."""
+        """Metaclass: fields are the annotations of the body, with its values as defaults."""
 
         def __new__(cls, name, bases, body):
             made = super().__new__(cls, name, bases, {"__slots__": (), **body})

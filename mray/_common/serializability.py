@@ -35,7 +35,7 @@ class FailTuple:
 
 
 def shorten(value: Any, length: int = 200) -> str:
-    """Never raises."""
+    """A short repr; never raises."""
     try:
         text = repr(value)
     except Exception:

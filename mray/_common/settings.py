@@ -45,9 +45,9 @@ class NullDevices(Record):
     """The null GPUs of a machine (`mray.testing.null`)."""
 
     gpus: int
-    #: Bytes of each.
+    #: Bytes of each GPU.
     memory: int = 1 << 30
-    #: Access to each other's memory.
+    #: Whether they access each other's memory.
     peer: bool = True
     #: Consecutive GPUs with NVLink between them; 0: no topology.
     island: int = 0

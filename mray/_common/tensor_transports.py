@@ -15,7 +15,7 @@ OBJECT_STORE = "OBJECT_STORE"
 
 class TensorTransport(Record):
     name: str
-    #: Torch device types.
+    #: Torch device types that it carries.
     devices: tuple[str, ...]
     #: Whether a receiver needs no common group with the holder. `get` is refused otherwise, as on Ray.
     one_sided: bool
@@ -39,7 +39,7 @@ NO_NIXL = "NIXL moves tensors between hosts, and mray runs on one. Write 'cuda_i
 
 
 def tensor_transport(name: str) -> TensorTransport | None:
-    """Any case; None for the default. Raises ValueError for an unknown name."""
+    """The transport of this name, in any case; None for the default. Raises ValueError for an unknown name."""
     upper = name.upper()
     if upper == OBJECT_STORE:
         return None

@@ -136,7 +136,7 @@ class CudaContext:
         return handle.value
 
     def forget(self) -> None:
-        """In a forked child."""
+        """Forget the context, in a forked child."""
         self.handle = None
         self.is_forked = True
 

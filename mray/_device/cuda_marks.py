@@ -21,7 +21,7 @@ from mray._device.libcuda import LibCuda
 
 #: Nanoseconds of a clock's use: a float of this many milliseconds is exact to a microsecond.
 LASTS = 10_000_000_000
-#: Of a new clock; the quickest counts.
+#: Readings of a new clock; the quickest counts.
 READINGS = 3
 
 
@@ -90,7 +90,7 @@ class CudaMarks:
         return _Clock(self, best[2], best[1])
 
     def time_of(self, clock: _Clock, event: ctypes.c_void_p) -> int | None:
-        """None: the event has not happened."""
+        """The event's time; None: it has not happened."""
         milliseconds = ctypes.c_float()
         elapsed = self._cuda.cuEventElapsedTime
         status = self._context.status_during_captures(elapsed, ctypes.byref(milliseconds), clock.event, event)

@@ -55,7 +55,7 @@ class ForeignMemory:
 
 
 class _StorageAliases(Aliases):
-    """By torch's use count of a storage."""
+    """Counted by torch's use count of a storage."""
 
     __slots__ = ("_alone", "_count", "_storage", "_tensor", "dying")
 
@@ -104,7 +104,7 @@ class CudaTensors:
         self.asks: tuple[Any, ...] = ()
         self._types: dict[str, tuple[Any, str, bool]] = {}
         self._names: dict[Any, str] = {}
-        #: By device.
+        #: torch's objects for streams, by device.
         self._streams: dict[tuple[int, int], Any] = {}
 
     def where(self, index: int) -> Any:
@@ -114,7 +114,7 @@ class CudaTensors:
 
     # ------------------------------------------------------------------------------------ what a tensor is
     def is_tensor(self, value: object) -> bool:
-        """Of exactly torch's type in plain memory."""
+        """Whether it has exactly torch's type and lies in plain device memory."""
         torch = sys.modules.get("torch")
         if torch is None or type(value) is not getattr(torch, "Tensor", None):
             return False
@@ -184,7 +184,7 @@ class CudaTensors:
         return entering
 
     def _stream(self, index: int, stream: int) -> Any:
-        """For 0, `ExternalStream` would take another stream out of its pool."""
+        """torch's object for a stream. For 0, `ExternalStream` would take another out of its pool."""
         known = self._streams.get((index, stream))
         if known is None:
             import torch  # noqa: PLC0415
@@ -208,7 +208,7 @@ class CudaTensors:
 
     # ------------------------------------------------------------------------------------ making tensors
     def empty(self, index: int, dtype: str, shape: Sequence[int], strides: Sequence[int] | None) -> Any:
-        """Raises torch's OutOfMemoryError."""
+        """An uninitialized tensor. Raises torch's OutOfMemoryError."""
         import torch  # noqa: PLC0415
 
         if strides is None:

@@ -63,7 +63,7 @@ class _Watch:
             self._thread.join()
 
 
-#: By pid and start time.
+#: Keyed by pid and start time.
 _watches: dict[tuple[int, int], _Watch] = {}
 #: Finalizers take it.
 _lock = threading.RLock()

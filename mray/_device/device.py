@@ -33,7 +33,7 @@ class NotOpenedError(RuntimeError):
 class DeviceFaultError(RuntimeError):
     """Work of this process on a device has failed: each call of any of its devices raises this, except releases, which do nothing."""
 
-    #: Such as ``CUDA_ERROR_ILLEGAL_ADDRESS``.
+    #: The platform's name for it, such as ``CUDA_ERROR_ILLEGAL_ADDRESS``.
     name: str
 
 
@@ -66,9 +66,9 @@ class Mark(ABC):
 
 
 class Device(ABC):
-    """As this process sees it."""
+    """A device as this process sees it."""
 
-    #: As torch counts.
+    #: Its number in this process, as torch counts.
     index: int
     #: Unique on the machine: ``GPU-...``.
     uuid: str
@@ -87,7 +87,7 @@ class Device(ABC):
 
     @abstractmethod
     def reaches(self, uuid: str) -> bool:
-        """`can_access` of another device, according to the machine."""
+        """Whether `can_access` another device, according to the machine."""
 
     def is_mps_client(self) -> bool | None:
         """Whether MPS shares this process's contexts on the device; None if unknown. Creates no context."""
@@ -107,7 +107,7 @@ class Device(ABC):
 
     @abstractmethod
     def free(self, address: int) -> None:
-        """No process may have it open, and no work may be queued on it."""
+        """Undo `allocate`. No process may have it open, and no work may be queued on it."""
 
     @abstractmethod
     def export_memory(self, base: int) -> bytes:
@@ -122,7 +122,7 @@ class Device(ABC):
 
     @abstractmethod
     def close_memory(self, address: int) -> None:
-        """No work may be queued on it."""
+        """Undo `open_memory`. No work may be queued on it."""
 
     @abstractmethod
     def register_host(self, address: int, size: int) -> None:
@@ -135,7 +135,7 @@ class Device(ABC):
     # ------------------------------------------------------------------------------------ order
     @abstractmethod
     def current_stream(self) -> int:
-        """This thread's."""
+        """This thread's current stream."""
 
     @abstractmethod
     def create_stream(self) -> int:
@@ -143,7 +143,7 @@ class Device(ABC):
 
     @abstractmethod
     def stream_id(self, stream: int) -> int:
-        """Of the stream that has this handle, unique among all that this process ever has."""
+        """The id of the stream that has this handle, unique among all that this process ever has."""
 
     @abstractmethod
     def destroy_stream(self, stream: int) -> None:
@@ -251,7 +251,7 @@ class Platform(ABC):
                 timelines.close()
 
     def current_device(self) -> Device:
-        """This thread's default."""
+        """This thread's default device."""
         return self.devices[0]
 
     def is_in_use(self) -> bool:

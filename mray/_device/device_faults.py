@@ -41,7 +41,7 @@ class _Watch:
         #: Held, except for a moment when the thread is to poll.
         self._wakeup = allocate_lock()
         self._wakeup.acquire()
-        #: Without a limit.
+        #: Whether the thread waits without a limit.
         self._sleeps = False
         self._is_ended = False
         self._teller = 0
@@ -146,7 +146,7 @@ def promise(device: Device, promise: FaultPromise) -> None:
 
 
 def report(fault: DeviceFaultError) -> None:
-    """Returns immediately."""
+    """Report a fault of a call. Returns immediately."""
     watch = _watch
     if watch is not None:
         watch.report(fault)

@@ -53,7 +53,7 @@ MOST_CHUNKS = 8
 OPENS_NOTHING = b"\1"
 
 
-#: See the module.
+#: The fields are in the module's docstring.
 # fmt: off
 ExportedTensor = tuple[
     int, int, str, bytes, bytes, int, tuple[int, ...], int,

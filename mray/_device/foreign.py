@@ -11,9 +11,9 @@ from typing import Any
 
 from mray._device.device import Platform
 
-#: Items of a container.
+#: Items of a container that are examined.
 MOST_LOOKED_AT = 16
-#: Warned of, or builtin.
+#: Classes of which this process has warned, or builtin ones.
 _known_kinds: set[type] = {int, float, str, bytes, bool, type(None), list, tuple, dict}
 
 

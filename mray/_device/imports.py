@@ -135,11 +135,11 @@ class TensorImports:
         #: Leases whose release could not be marked yet.
         self._late: deque[tuple[Device, int, int, int]] = deque()
         self._staging: dict[Device, Staging] = {}
-        #: Of the message being read.
+        #: Points of the message being read.
         self.awaited: list[Awaited] = []
         #: Whether the reader calls `settle` when its stream is to wait for copies.
         self.is_ahead = False
-        #: Not settled yet.
+        #: Copies not settled yet.
         self.staged: list[Staged] = []
         self._closed = False
 

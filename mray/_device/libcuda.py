@@ -20,10 +20,10 @@ from mray._device.device import DeviceFaultError
 
 LIBRARY = "libcuda.so.1"
 
-#: Values of the header.
+#: Constants of cuda.h.
 SUCCESS = 0
 OUT_OF_MEMORY = 2
-#: No current one in the thread.
+#: The thread has no current context.
 INVALID_CONTEXT = 201
 NOT_READY = 600
 IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 0x1
@@ -31,12 +31,12 @@ MEMHOSTREGISTER_PORTABLE = 0x01
 STREAM_NON_BLOCKING = 0x1
 STREAM_CAPTURE_MODE_RELAXED = 2
 STREAM_CAPTURE_STATUS_NONE = 0
-#: Refused, invalidated, and of the default stream while a stream is captured that waits for it.
+#: Unsupported while capturing; invalidated capture; implicit dependency on the default stream.
 CAPTURE_ERRORS = frozenset({900, 901, 906})
 STREAM_WAIT_VALUE_GEQ = 0x0
-#: Attributes: addresses of registered host memory are the host's; stream memory operations take 64 bits.
+#: Device attributes: addresses of registered host memory are the host's; stream memory operations take 64 bits.
 ORDER_NEEDS = (91, 122)
-#: Attribute.
+#: Device attribute.
 MPS_ENABLED = 133
 
 
@@ -166,9 +166,9 @@ def missing_functions(library: Any) -> list[str]:
 class Driver(NamedTuple):
     """The installed driver."""
 
-    #: Of CUDA; "" where it does not answer.
+    #: CUDA's version; "" where the driver does not answer.
     version: str
-    #: Functions that mray calls.
+    #: Functions that mray calls and the driver lacks.
     missing: list[str]
 
 

@@ -107,7 +107,7 @@ class LibNccl:
         return bytes(unique_id)
 
     def NcclCommunicator(self, ndev: int, commId: bytes, rank: int) -> NcclCommunicator:  # noqa: N802, N803
-        """Waits until all ranks do."""
+        """Become a rank; waits until all ranks do."""
         handle = ctypes.c_void_p()
         self.call("ncclCommInitRank", ctypes.byref(handle), ndev, UniqueId.from_buffer_copy(commId), rank)
         return NcclCommunicator(self, handle)
@@ -179,7 +179,7 @@ _found: LibNccl | None = None
 
 
 def load() -> LibNccl:
-    """Raises LookupError that says what to install."""
+    """This process's library. Raises LookupError that says what to install."""
     global _found
     if _found is None:
         reasons = []

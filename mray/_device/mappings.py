@@ -37,7 +37,7 @@ _numbers = itertools.count(1)
 
 
 def new_key() -> bytes:
-    """For a region of this process; unique on the machine."""
+    """A region's name, unique on the machine."""
     global _nonce
     if not _nonce:
         _nonce = int.from_bytes(os.urandom(8), "little")
@@ -71,7 +71,7 @@ class Mapping:
         return False
 
     def close(self) -> None:
-        """Neither users nor queued work are left."""
+        """Close it: neither users nor queued work are left."""
         if self._memory is None:
             self.device.close_memory(self.address)
         else:
@@ -158,7 +158,7 @@ def _open(kind: type[_Kind], device: Device, place: str, key: bytes, handle: byt
 
 
 def open_region(device: Device, place: str, key: bytes, handle: bytes) -> Mapping:
-    """May take long. Raises NotOpenedError."""
+    """Open a peer's region. May take long. Raises NotOpenedError."""
     return _open(Mapping, device, place, key, handle)
 
 
@@ -175,7 +175,7 @@ def leave(device: Device, key: bytes) -> None:
 
 
 def close_unused() -> None:
-    """Waits for the queued work of the devices."""
+    """Close unused mappings. Waits for the queued work of the devices."""
     with _lock:
         unused = [known for known, (mapping, users) in _known.items() if not users and not mapping.is_kept]
         mappings = [_known.pop(known)[0] for known in unused]

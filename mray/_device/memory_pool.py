@@ -29,14 +29,14 @@ from mray._device.mappings import HOST, new_key
 from mray._device.pinned_memory import PinnedMemory
 from mray._device.timelines import PeerPoint, Point, mark
 
-#: Of blocks; suits every kernel.
+#: Alignment of blocks; suits every kernel.
 ALIGN = 512
-#: Of regions, as of device memory.
+#: Granularity of regions, as of device memory.
 GRAIN = 2 << 20
 
 
 def block_size(size: int) -> int:
-    """Of a block for `size` bytes."""
+    """Bytes of a block for `size` bytes."""
     return max(ALIGN, (size + ALIGN - 1) // ALIGN * ALIGN)
 
 
@@ -85,7 +85,7 @@ class Block:
 
 
 def are_reached(points: Iterable[PeerPoint]) -> bool:
-    """By peers."""
+    """Whether peers have reached all points."""
     return all(point.reached() for point in points)
 
 
@@ -103,7 +103,7 @@ class MemoryPool:
         #: Open edges that claim blocks: their readers may have any region open.
         self.users = 0
         self._regions: list[PoolRegion] = []
-        #: Not yet among the chunks, with the streams and points to wait for.
+        #: Freed blocks not yet among the chunks, with the streams and points to wait for.
         self._freed: deque[tuple[Block, frozenset[int], tuple[PeerPoint, ...]]] = deque()
 
     # ------------------------------------------------------------------------------------ blocks

@@ -31,7 +31,7 @@ LOG = "CUDA_MPS_LOG_DIRECTORY"
 _CONTROL = "control"
 #: In a session's directory; it has one folder per GPU, by its index among the session's.
 FOLDER = "mps"
-#: For one command.
+#: Limit for one command.
 ANSWER_SECONDS = 2.0
 
 INSTALL = "install it: it comes with NVIDIA's driver, with Ubuntu's as nvidia-compute-utils-VERSION"
@@ -41,7 +41,7 @@ _LEFT_ALONE = (
 
 
 def find_program() -> str:
-    """Its path, or "" without one."""
+    """The control program's path, or "" without one."""
     from mray._common.kept import shutil  # noqa: PLC0415  (on the way to the first answer of a session, as below)
 
     return shutil.which(PROGRAM) or ""
@@ -58,7 +58,7 @@ def has_daemon(pipe: str) -> bool:
 
 
 def answers(pipe: str) -> bool:
-    """Waits for `ANSWER_SECONDS` at most."""
+    """Whether a daemon answers. Waits for `ANSWER_SECONDS` at most."""
     return has_daemon(pipe) and ask(pipe, ("get_server_list",)) is not None
 
 

@@ -43,12 +43,12 @@ SUM, PRODUCT, MAX, MIN, AVG = range(5)
 _OPERATIONS: Final = {ReduceOp.SUM: SUM, ReduceOp.PRODUCT: PRODUCT, ReduceOp.MAX: MAX, ReduceOp.MIN: MIN, ReduceOp.AVG: AVG}
 #: For truth values, as bytes 0 and 1, as in torch. An average of them is their sum, as everywhere in mray.
 _OF_BOOL: Final = {ReduceOp.SUM: MAX, ReduceOp.PRODUCT: MIN, ReduceOp.MAX: MAX, ReduceOp.MIN: MIN, ReduceOp.AVG: MAX}
-#: Twice as many of these.
+#: A complex number is two of these.
 _PARTS: Final = {"complex64": "float32", "complex128": "float64"}
 
 
 class Library:
-    """For the devices of one platform."""
+    """NCCL for the devices of one platform."""
 
     def __init__(self, devices: Platform) -> None:
         self.platform = devices
@@ -57,7 +57,7 @@ class Library:
         self.error: type[Exception] = module.NcclError
 
     def unique_id(self) -> bytes:
-        """For every rank's `communicator`."""
+        """A new id, for every rank's `communicator`."""
         _stay_on_this_machine()
         unique_id: bytes = self.module.get_unique_id()
         return unique_id
@@ -90,7 +90,7 @@ def library() -> Library:
 
 
 def nccl_version() -> int:
-    """As NCCL counts; 0 without one."""
+    """NCCL's version, as it counts; 0 without one."""
     try:
         return library().version
     except LookupError:
@@ -103,13 +103,13 @@ def shares_gpus() -> bool:
 
 
 def _stay_on_this_machine() -> None:
-    """Unless the user has chosen an interface."""
+    """Let NCCL use loopback, unless the user has chosen an interface."""
     settings.propose_to_library(_INTERFACE, "lo")
     if not settings.has_peer_access():
         settings.propose_to_library("NCCL_P2P_DISABLE", "1")
 
 
 def current_device_index() -> int:
-    """Of this thread, as torch sees it; 0 by default."""
+    """This thread's current device, as torch sees it; 0 by default."""
     devices = platform()
     return 0 if devices is None or not devices.devices else devices.current_device().index

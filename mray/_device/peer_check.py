@@ -56,7 +56,7 @@ def check_peers(limit: float = _PATIENCE) -> tuple[list[Outcome], bool]:
 
 # --------------------------------------------------------------------------------------- in that process
 def _pattern(seed: str, uuid: str) -> bytes:
-    """Of this run: memory of earlier runs has others."""
+    """This run's pattern: memory of earlier runs has others."""
     return hashlib.shake_128(f"{seed} {uuid}".encode()).digest(SIZE)
 
 
@@ -70,7 +70,7 @@ class _Host:
         self._address = ctypes.addressof(self._memory)
 
     def copy(self, address: int, *, back: bool) -> bytes:
-        """To memory of the device, or `back`; waits. Returns the contents."""
+        """Copy to memory of the device, or `back`; waits. Returns the contents."""
         device, stream = self._device, self._device.current_stream()
         device.register_host(self._address, SIZE)
         try:
@@ -83,7 +83,7 @@ class _Host:
 
 
 def _own(devices: Platform, uuid: str, seed: str) -> None:
-    """In the second process."""
+    """In the second process: fill device memory, print its handle and hold it."""
     device = devices.device_of(uuid)
     assert device is not None
     address = device.allocate(SIZE)

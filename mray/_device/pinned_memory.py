@@ -72,7 +72,7 @@ class PinnedMemory:
         return address
 
     def words(self, address: int) -> memoryview:
-        """Of allocated or opened memory; to be released before that is freed."""
+        """Words of allocated or opened memory; to be released before that is freed."""
         return memoryview(self._mapped[address][0]).cast("Q")
 
     def free(self, address: int) -> None:

@@ -78,11 +78,11 @@ class _StagingBlock:
 
 
 class Staging:
-    """Of one edge on one device."""
+    """Staging memory of one edge on one device."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        #: For copies.
+        #: The copy stream.
         self.stream = lend_stream(device)
         self._pool = pool_of(device, staging=True)
         self._pool.users += 1

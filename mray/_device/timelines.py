@@ -64,19 +64,19 @@ class Timeline:
     def __init__(self, device: Device, region: _Region, index: int, *, is_lasting: bool = False) -> None:
         self._device = device
         self._is_lasting = is_lasting
-        #: Of the last mark.
+        #: The stream of the last mark.
         self._stream_id = -1
         self._region = region
         self._index = index
         self._address = region.address + 8 * index
-        #: For other processes: `point_of`.
+        #: Identifies it for other processes: `point_of`.
         self.note = b"".join((_OFFSET.pack(8 * index), region.key, region.handle))
         self._lock = threading.RLock()
         #: The latest number, and the latest that is known to be queued. Invariant: none is used twice.
         self._number = self._queued = 0
 
     def mark(self, stream: int) -> int:
-        """At the present end of the stream's work."""
+        """Mark the present end of the stream's work; returns its number."""
         with self._lock:
             if not self._is_lasting:
                 stream_id = self._device.stream_id(stream)
@@ -95,7 +95,7 @@ class Timeline:
             return number
 
     def reached(self, number: int | None = None) -> bool:
-        """None: all queued work."""
+        """Whether the stream has reached a number; None: all queued work."""
         if number is None:
             number = self._queued
         try:
@@ -150,12 +150,12 @@ class _Region:
 
 
 class Timelines:
-    """Of one device in this process."""
+    """Timelines of one device in this process."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self._lock = threading.RLock()
-        #: By stream handle.
+        #: Timelines by stream handle.
         self._of: dict[int, Timeline] = {}
         #: The last one has room.
         self._regions: list[_Region] = []
@@ -229,7 +229,7 @@ class PeerPoint:
         self.number = number
 
     def reached(self) -> bool:
-        """Also when its process is dead."""
+        """Whether the stream has reached it, or its process is dead."""
         return self._timelines.reached(self._offset, self.number)
 
     def wait(self, stream: int) -> None:
@@ -246,11 +246,11 @@ class Peers:
 
     def __init__(self) -> None:
         self._opened: dict[tuple[bytes, Device], PeerTimelines] = {}
-        #: Those streams, with their timelines once requested.
+        #: Streams that use lent memory, with their timelines once requested.
         self.streams: dict[tuple[Device, int], Timeline | None] = {}
         #: By timeline, the latest number that memory waits for.
         self._latest: dict[tuple[PeerTimelines, int], int] = {}
-        #: Once nothing is in use: the ends of those streams' work.
+        #: Once nothing is in use: the ends of the streams' work.
         self._last: list[Point] = []
 
     def open(self, device: Device, key: bytes, handle: bytes) -> PeerTimelines:
@@ -291,7 +291,7 @@ class Peers:
         self.streams.setdefault((device, stream))
 
     def timeline(self, device: Device, stream: int) -> Timeline:
-        """Of a stream on which memory of other processes is used. Raises as `mark`."""
+        """The timeline of a stream on which memory of other processes is used. Raises as `mark`."""
         found = self.streams[device, stream] = timelines_of(device).of(stream)
         return found
 

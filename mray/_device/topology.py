@@ -54,7 +54,7 @@ def _cpus_in(path: str, allowed: Container[int]) -> tuple[int, ...]:
 
 
 def numa_nodes(allowed: Iterable[int], root: str = _SYSTEM) -> list[tuple[int, ...]]:
-    """Their allowed CPUs; one node where the kernel knows none."""
+    """Allowed CPUs of each node; one node where the kernel knows none."""
     usable = set(allowed)
     directory = os.path.join(root, "devices/system/node")
     try:
@@ -66,12 +66,12 @@ def numa_nodes(allowed: Iterable[int], root: str = _SYSTEM) -> list[tuple[int, .
 
 
 def cpus_near(gpu: discovery.Gpu, allowed: Container[int], root: str = _SYSTEM) -> tuple[int, ...]:
-    """Of a PCI address; none when unknown."""
+    """CPUs near a PCI address; none when unknown."""
     return _cpus_in(os.path.join(root, "bus/pci/devices", gpu.address.lower(), "local_cpulist"), allowed) if gpu.address else ()
 
 
 def bus_distance(one: discovery.Gpu, other: discovery.Gpu, root: str = _SYSTEM) -> int:
-    """By the bridges in the kernel's device paths."""
+    """Distance of two GPUs by the bridges in the kernel's device paths."""
     places = []
     for gpu in (one, other):
         folder = os.path.join(root, "bus/pci/devices", gpu.address.lower())
@@ -98,7 +98,7 @@ def gpu_distances(gpus: Sequence[discovery.Gpu], linked: Iterable[tuple[str, str
 
 
 def read_topology(ids: Iterable[GpuId], allowed: Sequence[int], root: str = _SYSTEM) -> affinity.Topology:
-    """Of the allowed CPUs and of the GPUs with these ids (indices or UUIDs)."""
+    """The topology of the allowed CPUs and of the GPUs with these ids (indices or UUIDs)."""
     ids = list(ids)
     if settings.NULL_DEVICES.get() is not None:
         pretended = importlib.import_module("mray.testing.null_topology")

@@ -42,7 +42,7 @@ class Lender(RingLoans[Lent]):
         self._uses = 0
         #: The lowest last, so that a reader that releases immediately sees few of them.
         self._free = list(range(layout.leases - 1, -1, -1))
-        #: By lease: each reader's latest note, and the word that changes with it.
+        #: Lease -> each reader's latest note, and the word that changes with it.
         self._notes: dict[int, tuple[int, bytes]] = {}
         sign(self.words, first + layout.lender)
 
@@ -103,7 +103,7 @@ class LeaseHolder:
         self._words = words = end.segment.words()
         self._board = first + layout.board(reader)
         self._first = first + layout.lease(reader, 0)
-        #: By lease.
+        #: Keyed by lease.
         self._notes: dict[int, bytes] = {}
         self._lender = first + layout.lender
         sign(words, self._board)

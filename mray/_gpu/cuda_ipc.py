@@ -74,13 +74,13 @@ class CudaIpcWriter(ShmWriter):
         self._unsent: list[int] = []
         #: Whether leases that are not remembered are out.
         self._sweeps = False
-        #: None: the reader cannot remember.
+        #: None: the reader cannot remember leases.
         self._remembered = RememberedLeases(platform, self._exports, self._lender, self._peers)
         self._outputs = EdgeOutputs(platform, self._remembered) if end.layout.readers == 1 and not pinned else None
         self._readers = end.layout.readers
         #: By reader: whether it can open what it gets, by its latest note.
         self._words: dict[int, bool] = {}
-        #: None: unknown.
+        #: Whether the readers can open this process's memory; None: unknown.
         self._opens = True if proven else None
         #: The device of a tensor that went through the host, for the next message's trial; -1: none.
         self._device_seen = -1

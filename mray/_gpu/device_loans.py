@@ -79,13 +79,13 @@ class DeviceLoans:
         #: The messages of the fetch being answered; messages on loan.
         self._loading: list[ExportedMessage] = []
         self._lent: Ledger[ExportedMessage] = Ledger()
-        #: Returned as of a point that cannot be waited for yet.
+        #: Messages returned as of a point that cannot be waited for yet.
         self._late: list[tuple[str, ExportedMessage, Where]] = []
-        #: By process: receivers.
+        #: Receivers by process.
         self._peers: defaultdict[str, Peers] = defaultdict(Peers)
         #: One thread at a time unpickles, since received tensors are assembled in one place.
         self._bringing = threading.RLock()
-        #: By the connection to the holder.
+        #: Keyed by the connection to the holder.
         self._imports: dict[Connection, TensorImports] = {}
 
     # ------------------------------------------------------------------------------------ as holder

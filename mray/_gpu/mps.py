@@ -329,7 +329,7 @@ class SessionMps:
 
     # ------------------------------------------------------------------------------------ the session's end
     def end_clients(self) -> None:
-        """Blocks for `_TERMINATE_SECONDS` at most."""
+        """End all clients. Blocks for `_TERMINATE_SECONDS` at most."""
         clients: dict[str, list[int]] = {}
         for process in self._supervisor.workers:
             pipe, pid = self._client(process)

@@ -91,7 +91,7 @@ class NcclMember:
         self._calling = threading.Lock()
         self._inside = False
         self._closed = False
-        #: In order: its number, its end, what it needs.
+        #: Unfinished work in order: its number, its end, what it needs.
         self._queue: deque[tuple[int, Point, Any]] = deque()
         self._books = threading.Lock()
         self._alarm = threading.Event()

@@ -26,7 +26,7 @@ _MOST_KINDS = 64
 
 
 class EdgeOutputs:
-    """For one writer; in the thread that runs its actor's methods."""
+    """Outputs of one writer; in the thread that runs its actor's methods."""
 
     def __init__(self, platform: Platform, leases: RememberedLeases) -> None:
         self._platform = platform
@@ -35,7 +35,7 @@ class EdgeOutputs:
         self._kinds: dict[tuple[tuple[int, ...], str, int], Hashable] = {}
         #: Leases whose memory may have holders here.
         self._taken: list[RememberedLease] = []
-        #: Sent in place, with the tensor over it.
+        #: The lease sent in place, with the tensor over it.
         self.last: tuple[RememberedLease, Any] | None = None
 
     def take(self, shape: tuple[int, ...], dtype: str) -> Any:

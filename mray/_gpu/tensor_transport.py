@@ -80,7 +80,7 @@ if TYPE_CHECKING:
 MOST_AHEAD = 8
 #: Seconds in which other processes are notified of an exit.
 _GRACE = 1.0
-#: Tensors with it must not pass through the host.
+#: The transport whose tensors must not pass through the host.
 _ON_DEVICE_ONLY = "CUDA_IPC"
 #: A form: a value in a segment that is mapped already.
 _MAPPED = -1
@@ -100,7 +100,7 @@ class Held:
         #: Copies in progress.
         self.busy = 0
         self.dropped = False
-        #: Lent to receivers; its lease; the tensors' versions when it was made.
+        #: The copy lent to receivers; its lease; the tensors' versions when it was made.
         self.copy: tuple[weakref.ref[Entry], bytes, tuple[int, ...]] | None = None
 
 
@@ -147,7 +147,7 @@ class TensorStore(Part):
         self._loans = DeviceLoans(client.reactor)
         #: Whether every export of device memory has succeeded.
         self._exports = True
-        #: By object id, the longest waiting first.
+        #: Fetches for queued calls by object id, the longest waiting first.
         self._ahead: dict[bytes, TensorFetch] = {}
         client.from_peers.on(
             {

@@ -28,7 +28,7 @@ class Offer(NamedTuple):
     reason: str = ""
 
 
-#: By offer: asker, device, address.
+#: Each offer's asker, device and address.
 _offered: list[tuple[str, Device, int]] = []
 
 

@@ -34,11 +34,11 @@ class ChannelEnds:
     communicators: dict[int, Communicator] = field(default_factory=dict)
     readers: dict[int, ChannelReader] = field(default_factory=dict)
     writers: dict[int, ChannelWriter] = field(default_factory=dict)
-    #: Called by `close`.
+    #: Callbacks of `close`.
     leave: list[Callable[[], None]] = field(default_factory=list)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close all ends. Idempotent."""
         # All of them even if one raises, since peers wait for the others.
         with ExitStack() as closing:
             if self.segment is not None:

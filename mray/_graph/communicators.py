@@ -42,7 +42,7 @@ class AcceleratorGroup:
         return self._actors.index(actor)
 
     def make(self, _host: GraphHost, rank: int) -> Communicator:
-        """Called in the actor."""
+        """Create the communicator, in its actor."""
         module = importlib.import_module(f"torch.{self._torch_module_name}") if self._torch_module_name != "cpu" else None
         make: Any = self._make
         made: Communicator = make(len(self._actors), self._id, rank, self._actors, module and module.current_stream(), self.overlap)
@@ -77,7 +77,7 @@ def no_gpu_for_collective(members: Sequence[Any]) -> str:
     )
 
 
-#: In the compiling process.
+#: Carries tensors; in the compiling process.
 Carrier = Communicator | AcceleratorGroup | NcclGroup
 
 
@@ -114,7 +114,7 @@ class Invitation(NamedTuple):
 
 
 def invitations(communicators: Sequence[Carrier]) -> list[Invitation]:
-    """In the compiling process, by number."""
+    """The graph's communicators by number, in the compiling process."""
     found = []
     for communicator in communicators:
         serialized = serialize(communicator)

@@ -22,7 +22,7 @@ SCHEDULE = "compiled_graph_schedule"
 
 
 class PlanArtist(Artist, Protocol):
-    """`names`: actor id -> class."""
+    """Draws compiled graphs. `names`: actor id -> class."""
 
     def visualize(
         self,

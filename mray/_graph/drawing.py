@@ -9,9 +9,9 @@ from mray._channel.select import COMMUNICATOR, CUDA_IPC, LOCAL, NCCL, PINNED, SH
 from mray._graph.plan import DRIVER, Graph, Plan, Route, Source
 from mray._graph.structure import Vertex, nodes, source_of
 
-#: Those without an accelerator.
+#: Hints and transports without an accelerator.
 _HOST = {"auto", "cpu", LOCAL, SHM, COMMUNICATOR}
-#: Ray's names, where it has them.
+#: Names of channels: Ray's, where it has them.
 _CHANNEL_NAMES = {
     LOCAL: "IntraProcessChannel",
     SHM: "BufferedSharedMemoryChannel",
@@ -29,7 +29,7 @@ class DrawnNode(NamedTuple):
     kind: str
     #: Attribute of the input, or index of a result.
     key: int | str | None
-    #: Of its call; -1, "", "" if none.
+    #: Its step (of a result: the call's), method and actor; -1, "", "" if none.
     step: int
     method: str
     actor: str
@@ -37,13 +37,13 @@ class DrawnNode(NamedTuple):
 
 
 class DrawnEdge(NamedTuple):
-    """By numbers of DAG nodes."""
+    """A value's way between DAG nodes, by their numbers."""
 
     source: int
     target: int
     #: "": the target is a part of the source.
     transport: str
-    #: Line by line.
+    #: The hint and the channel's description, line by line.
     hint: tuple[str, ...] = ()
     details: tuple[str, ...] = ()
     #: Whether an accelerator carries it or is wanted to.
@@ -118,7 +118,7 @@ def _local_details(plan: Plan, source: Source) -> str:
 
 
 def _type_of(plan: Plan, source: Source) -> str:
-    """Ray's name."""
+    """Ray's name for the type."""
     return "TorchTensorType" if source in plan.graph.transfers else "SharedMemoryType"
 
 

@@ -65,7 +65,7 @@ class GpuEdges(Protocol):
         """`device`: ``"cpu"``, ``"gpu"`` or ``"cuda"``."""
 
     def communicator(self, actors: Sequence[Any], overlap: bool, communicator_id: str) -> Communicator:
-        """NCCL's, of these actors by rank, in one of them."""
+        """NCCL's communicator of these actors by rank, in one of them."""
 
     def marks(self, buffer: Buffer) -> DeviceMarks | None:
         """None without devices."""

@@ -44,11 +44,11 @@ REPORT = _verb("report", READING)
 STATISTICS = _verb("statistics", MAIN)
 #: From the caller to an actor: ProfileRequest -> why there is no torch profiler, or "".
 PROFILE = _verb("profile", MAIN)
-#: While the main thread is busy.
+#: PROFILE while the main thread is busy.
 PROFILE_NOW = _verb("profile now", READING)
 #: From the caller to an actor: graph id "/" token, as text -> spans.
 UNPROFILE = _verb("unprofile", MAIN)
-#: While the main thread is busy.
+#: UNPROFILE while the main thread is busy.
 UNPROFILE_NOW = _verb("unprofile now", READING)
 
 #: From a copier to the owner: graph id -> b"".

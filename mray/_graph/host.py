@@ -43,11 +43,11 @@ class GraphHost(GroupHost, Protocol):
 
     reactor: WaitingPlace
     spinner: Spinner
-    #: Compiled here and not torn down; ended with the session.
+    #: Graphs compiled here and not torn down; ended with the session.
     graphs: weakref.WeakSet[Any]
 
     graph_kind: type[Any]
-    #: Of other processes' graphs, by id.
+    #: Copies of other processes' graphs, by id.
     copies: weakref.WeakValueDictionary[str, Any]
 
     #: By event loop, its `mray._graph.caller.graph_loop.LoopWatcher`.
@@ -70,7 +70,7 @@ class GraphHost(GroupHost, Protocol):
         """Whether the value is in this process."""
 
     def ask_node(self, what: str, *arguments: Any) -> Any:
-        """Waits for the answer."""
+        """Query the node and wait for its answer."""
 
     def actor_process(self, actor: str) -> str:
         """Waits until the actor lives; ActorDiedError if it never will."""
@@ -94,7 +94,7 @@ class GraphHost(GroupHost, Protocol):
         """Turn spans of ordinary calls on or off for `who`; turning off returns them."""
 
     def kill_actors(self, actors: Sequence[str]) -> None:
-        """Without a restart."""
+        """Kill these actors without a restart."""
 
 
 def weakly(method: Callable[..., object], *arguments: object) -> Callable[[Exception], None]:

@@ -13,12 +13,12 @@ from mray._graph.plan import DRIVER, Plan
 class Participants:
     host: GraphHost
     plan: Plan
-    #: By endpoint.
+    #: Actor class names and processes, by endpoint.
     classes: Mapping[str, str]
     processes: Mapping[str, str]
 
     def name(self, endpoint: str, driver: str = "the caller") -> str:
-        """For reports, statistics and traces."""
+        """The endpoint's name in reports, statistics and traces."""
         if endpoint == DRIVER:
             return driver
         return f"{self.classes[endpoint]}({endpoint[:8]})" if self.classes.get(endpoint) else endpoint

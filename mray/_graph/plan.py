@@ -41,7 +41,7 @@ class Argument(NamedTuple):
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """Perhaps repeated."""
+        """Its sources, perhaps repeated."""
         if self.source is not None:
             return (self.source,)
         return tuple(source for argument in self.nested for source in argument.sources)
@@ -93,7 +93,7 @@ class Transfer(NamedTuple):
     device: str = "default"
     static_shape: bool = False
     direct_return: bool = False
-    #: -1: none.
+    #: The communicator that carries it; -1: none.
     communicator: int = -1
 
 
@@ -107,7 +107,7 @@ class DevicePair(NamedTuple):
     reader: str
     #: One of `mray._channel.select.DEVICE`.
     transport: str
-    #: Of the user's hint, or "".
+    #: The transport of the user's hint, or "".
     asked: str
     #: Whether one is a driver that has not used its device: the edge tries when a tensor is sent.
     is_late: bool = False
@@ -131,7 +131,7 @@ class Graph:
 
     @property
     def actors(self) -> tuple[str, ...]:
-        """In the order of their first steps."""
+        """Actors in the order of their first steps."""
         return tuple(dict.fromkeys(step.actor for step in self.steps))
 
     @property
@@ -162,7 +162,7 @@ class Route:
     communicator: int = -1
     #: Whether readers are known to open the writer's device memory (`DevicePair.is_late`).
     proven: bool = True
-    #: In errors: ``the edge from Worker(0123abcd).make to the driver``.
+    #: Its name in errors: ``the edge from Worker(0123abcd).make to the driver``.
     name: str = ""
 
 
@@ -181,7 +181,7 @@ class Plan:
     graph_id: str
     graph: Graph
     channels: tuple[Route, ...]
-    #: By actor, in order.
+    #: Each actor's operations, in order.
     schedule: dict[str, tuple[Operation, ...]]
     #: Bytes of the segment.
     size: int
@@ -197,7 +197,7 @@ class Plan:
         return f"It took part in a compiled graph, with {', '.join(methods)}."
 
     def channels_of(self, source: Source) -> tuple[Route, ...]:
-        """Empty if the source does not leave its producer."""
+        """The source's channels; empty if it does not leave its producer."""
         return tuple(channel for channel in self.channels if channel.source == source)
 
     def channel_to(self, source: Source, reader: str) -> Route | None:
@@ -226,7 +226,7 @@ class Assignment:
     steps: tuple[Step, ...]
     operations: tuple[Operation, ...]
     channels: tuple[Route, ...]
-    #: By endpoint of the channels.
+    #: Processes of the channels' endpoints.
     processes: dict[str, str]
     #: A serialized list as (form, payload); None: a copy, which uses the graph's.
     constants: tuple[int, bytes] | None
@@ -234,7 +234,7 @@ class Assignment:
     memberships: tuple[Any, ...] = ()
     #: Communicator number -> endpoint -> rank.
     ranks: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
-    #: Of the whole graph.
+    #: Processes of the whole graph.
     process_count: int = 1
     overlap: bool = False
     profilers: Profilers = _NOBODY

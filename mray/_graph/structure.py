@@ -27,7 +27,7 @@ START, FINISH = Vertex(INPUT_KIND), Vertex(END)
 
 
 def nodes(graph: Graph) -> Nodes:
-    """In the order of their numbers."""
+    """The graph's DAG nodes, in the order of their numbers."""
     upstream = _upstream(graph)
     starts = sorted(upstream, key=lambda node: (node != START, node == FINISH, node.step))
     found = in_order(upstream, starts, _binding_order(graph), lambda node: node == FINISH and not graph.returns_list)

@@ -42,17 +42,17 @@ from mray._common.record import Record
 from mray._common.uncollected import uncollected
 
 _NAME = "PyThreadState_SetAsyncExc"
-#: Of the raising thread between two polls, in seconds.
+#: First and longest pause between two polls, in seconds.
 _FIRST_PAUSE, _LONGEST_PAUSE = 20e-6, 500e-6
 #: Polls before the thread switch interval is shortened: the raising thread runs only when the other releases the GIL.
 _LOOKS_BEFORE_HASTE = 3
 _HASTE = 10e-6
-#: Their functions are outermost only in threads that mray has started.
+#: Modules whose functions are outermost only in threads that mray has started.
 _THREADS = ("mray._backends", "mray._common", "mray._device", "mray._gpu", "mray._ipc", "mray._runtime", "mray.proxy._")
 
 
 class Guarded(Record):
-    """One session's part."""
+    """What a session guards."""
 
     #: Whether this thread owns a lock of mray.
     owns_lock: Callable[[int], bool]
@@ -215,7 +215,7 @@ def _is_mrays_own(innermost: _Seen) -> bool:
 
 
 def guard_threads(guarded: Guarded) -> None:
-    """Any thread."""
+    """Delay errors raised in other threads. Any thread."""
     _guarded.append(guarded)
     with contextlib.suppress(MemoryError, TypeError):  # where no code may be generated; or a test has replaced the function
         _call_instead(_replacement())

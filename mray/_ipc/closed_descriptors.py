@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from mray._common.kept import os
 from mray.exceptions import RaySystemError
 
-#: Of a descriptor that is closed or reused.
+#: Errors of a descriptor that is closed or reused.
 _NOT_OURS = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)
 
 

@@ -51,7 +51,7 @@ HangupCallback = Callable[[Any], None]
 _HEADER = struct.Struct("<I")
 _CREDENTIALS = struct.Struct("3i")
 
-#: Bytes of a unix socket's path.
+#: Most bytes of a unix socket's path.
 _LONGEST_NAME = 107
 #: Unsent bytes above which `post` flushes.
 FLUSH_BYTES = 32 * 1024
@@ -670,7 +670,7 @@ def peer_is_ours(sock: socket.socket) -> bool:
 
 
 def peer_pid(sock: socket.socket) -> int:
-    """From the kernel."""
+    """The peer's pid, from the kernel."""
     return _credentials(sock)[0]
 
 

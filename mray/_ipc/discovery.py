@@ -16,7 +16,7 @@ ORDER = "CUDA_DEVICE_ORDER"
 _NVIDIA = "/proc/driver/nvidia/gpus"
 _CGROUP = "/sys/fs/cgroup"
 _MEMBERSHIP = "/proc/self/cgroup"
-#: Above this: "no limit" in version 1.
+#: Limits above this mean "no limit" in version 1.
 _UNLIMITED = 1 << 60
 #: By control group version; the first file exists in each group with such limits.
 _MEMORY_LIMITS = {1: ("memory.limit_in_bytes",), 2: ("memory.max", "memory.high")}
@@ -96,7 +96,7 @@ def _cgroup_cpus() -> float | None:
 
 
 def cpu_count() -> int:
-    """At least one."""
+    """Usable CPUs, at least one."""
     mask = len(os.sched_getaffinity(0))
     limit = _cgroup_cpus()
     return mask if limit is None else max(1, min(mask, int(limit)))

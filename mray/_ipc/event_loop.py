@@ -32,7 +32,7 @@ def _nothing() -> None:
 
 
 class LoopSelector(selectors.EpollSelector):
-    """In the loop's thread, except `notify`."""
+    """A loop's selector. In the loop's thread, except `notify`."""
 
     def __init__(self, reactor: WaitingPlace, before_sleep: Callable[[], None]) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class _ActorLoop(asyncio.SelectorEventLoop):
 
 
 class MainLoop:
-    """Of this process's main thread. Main thread only, except `notify`."""
+    """The loop of this process's main thread. Main thread only, except `notify`."""
 
     def __init__(self, reactor: WaitingPlace, before_sleep: Callable[[], None] = _nothing) -> None:
         self._selector = LoopSelector(reactor, before_sleep)
@@ -133,7 +133,7 @@ class MainLoop:
         _of_thread.main = self
 
     def on_each_iteration(self, callback: Callable[[], object]) -> None:
-        """After reading; `callback` may start tasks."""
+        """Call `callback` in each iteration, after reading; it may start tasks."""
         self._selector.after_read = callback
 
     def run_while_idle(self, wanted: Callable[[], object], *, spin: bool = True) -> None:
@@ -161,5 +161,5 @@ _of_thread = _OfThread()
 
 
 def main_loop() -> Any:
-    """Of an async actor, in its main thread; else None."""
+    """The loop of an async actor, in its main thread; else None."""
     return None if _of_thread.main is None else _of_thread.main.loop

@@ -27,14 +27,14 @@ def fault_line(what: str, error: BaseException) -> str:
 
 
 def fault_text(what: str, error: BaseException) -> str:
-    """With the traceback."""
+    """`fault_line` with the traceback."""
     import traceback  # noqa: PLC0415  (a node starts without it)
 
     return f"{fault_line(what, error)}\n{''.join(traceback.format_exception(type(error), error, error.__traceback__))}".rstrip()
 
 
 def fault(what: str, error: BaseException) -> Exception:
-    """With that text and its cause."""
+    """An error with that line and its cause."""
     failure = RuntimeError(fault_line(what, error))
     failure.__cause__ = error
     return failure

@@ -18,12 +18,12 @@ import marshal
 from struct import Struct
 from typing import Any
 
-#: A tuple of less than 256 fields.
+#: Type codes of a tuple of less than 256 fields.
 MESSAGE_STARTS = frozenset({ord(")"), ord(")") | 0x80})
-#: Of an unknown peer's frame.
+#: Limit of an unknown peer's frame.
 MOST_BYTES = 4 * 1024 * 1024
 _MOST_DEPTH = 64
-#: Of a fully expanded message: few bytes can refer to each other so that walking them never ends.
+#: Limit of a fully expanded message: few bytes can refer to each other so that walking them never ends.
 _MOST_VALUES = 16 * 1024 * 1024
 
 _U32 = Struct("<I")
@@ -158,7 +158,7 @@ def _check(body: bytes) -> int:
 
 
 def _end(body: bytes, at: int, kind: int) -> int:
-    """Of a value that contains no others."""
+    """The end of a value that contains no others."""
     if kind in _PLAIN:
         return at
     if (width := _FIXED.get(kind)) is not None:

@@ -36,7 +36,7 @@ from mray._ipc.frames import decode_message
 from mray._ipc.interrupts import InterruptGuard
 from mray._ipc.limits import exhausted
 
-#: In place of a process.
+#: Stands for the node.
 NODE = ""
 #: In the session's directory.
 NODE_SOCKET = "node.sock"
@@ -44,13 +44,13 @@ NODE_SOCKET = "node.sock"
 _WELCOME_FDS = 3
 _PACKET = 4096
 _HEADER_BYTES = 4
-#: Between checks for the answer, which another thread may have taken.
+#: Seconds between checks for the answer, which another thread may have taken.
 _LOOK_SECONDS = 0.01
 _MOMENT = 0.001
 
 
 def connect_to_node(directory: str) -> socket.socket:
-    """Errors as `connect`."""
+    """Connect to the node. Errors as `connect`."""
     return connect(os.path.join(directory, NODE_SOCKET))
 
 

@@ -73,7 +73,7 @@ class RingLayout:
     entry_bytes: int
     readers: int
     slots: int
-    #: Of memory that lies in no slot.
+    #: Leases of memory that lies in no slot.
     leases: int = 0
 
     def __post_init__(self) -> None:
@@ -88,11 +88,11 @@ class RingLayout:
 
     @property
     def reader_words(self) -> int:
-        """Whole lines."""
+        """The length of a reader's block, in whole lines."""
         return LINE_WORDS + (self.slots + LINE_WORDS - 1) // LINE_WORDS * LINE_WORDS
 
     def reader_block(self, reader: int) -> int:
-        """In words, relative to the ring."""
+        """The first word of a reader's block, relative to the ring."""
         return LINE_WORDS + reader * self.reader_words
 
     def released(self, reader: int) -> int:
@@ -100,7 +100,7 @@ class RingLayout:
         return self.reader_block(reader) + LINE_WORDS
 
     def entry(self, index: int) -> int:
-        """A byte offset."""
+        """An entry's byte offset."""
         return (LINE_WORDS + self.readers * self.reader_words) * WORD + index * self.entry_bytes
 
     @property
@@ -109,24 +109,24 @@ class RingLayout:
         return self.entry(self.entries) // WORD
 
     def board(self, reader: int) -> int:
-        """In words."""
+        """The first word of a reader's board."""
         return self.lender + LINE_WORDS + reader * (LINE_WORDS + self.leases * LEASE_WORDS)
 
     def lease(self, reader: int, lease: int) -> int:
-        """In words."""
+        """The first word of a lease."""
         return self.board(reader) + LINE_WORDS + lease * LEASE_WORDS
 
     @property
     def extent(self) -> int:
-        """In bytes."""
+        """Bytes of the ring."""
         return self.entry(self.entries) if not self.leases else self.board(self.readers) * WORD
 
     @property
     def size(self) -> int:
-        """In bytes, in whole pages."""
+        """Bytes of the ring, in whole pages."""
         return round_up(self.extent, PAGE)
 
 
 def entries_for(in_flight: int) -> int:
-    """A power of two."""
+    """The least power of two for `in_flight` messages."""
     return 1 << max(1, in_flight - 1).bit_length()

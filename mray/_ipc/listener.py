@@ -23,7 +23,7 @@ from mray._ipc.watching import Watching
 
 #: Connections that may wait to be accepted.
 _BACKLOG = 4096
-#: Seconds, after a peer could not even be refused.
+#: Seconds of pause after a peer could not even be refused.
 REST_SECONDS = 0.05
 
 

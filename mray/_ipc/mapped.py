@@ -34,7 +34,7 @@ from mray._common.process_local import kernel_pid
 from mray._ipc.limits import exhausted, lacks_descriptor
 from mray._ipc.segment import PAGE, UNTRACKED, Ask, Descriptor, offer, open_read_only
 
-#: Without reserving memory for pages that are rarely written.
+#: Reserve no memory for pages that are rarely written.
 _PRIVATE = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0x4000)
 _READ_WRITE = mmap.PROT_READ | mmap.PROT_WRITE
 
@@ -67,7 +67,7 @@ _release_buffer.restype = None
 
 
 def address_of(exporter: Any) -> int:
-    """Of a contiguous bytes-like object."""
+    """The address of a contiguous bytes-like object."""
     buffer = _Buffer()
     _get_buffer(exporter, buffer, 0)
     address: int = buffer.buf or 0
@@ -170,7 +170,7 @@ class Region:
         self.size = size
         self.end = address + size
         self.descriptor = descriptor
-        #: While a descriptor can be opened by it.
+        #: Its name, while a descriptor can be opened by it.
         self._name = key if descriptor is None else None
         #: Bytes handed out since `refresh` last saw the mapping clean.
         self._used = 0
@@ -225,7 +225,7 @@ Origin = tuple[str, int, int, int]
 
 
 def _lent(inode: int) -> str:
-    """Under which passed-on memory is offered."""
+    """The name under which passed-on memory is offered."""
     return f"inode {inode}"
 
 

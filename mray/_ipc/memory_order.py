@@ -63,7 +63,7 @@ def _fence_locked() -> None:
 
 
 def _fence_paired() -> None:
-    """For processors with weak order."""
+    """A full barrier for processors with weak order."""
     lock = allocate_lock()
     lock.acquire()
     lock.release()
@@ -71,12 +71,12 @@ def _fence_paired() -> None:
 
 
 def _nothing() -> None:
-    """x86-64 keeps stores in order and loads in order."""
+    """No barrier: x86-64 keeps stores in order and loads in order."""
 
 
 #: No access of this thread moves across it in either direction.
 fence = _fence_locked if TOTAL_STORE_ORDER else _fence_paired
-#: Before the sequence word is written.
+#: Precedes the write of the sequence word.
 publish_fence = _nothing if TOTAL_STORE_ORDER else _fence_paired
-#: After the sequence word is read.
+#: Follows the read of the sequence word.
 trust_fence = _nothing if TOTAL_STORE_ORDER else _fence_paired

@@ -22,7 +22,7 @@ _TAIL_LINES = 40
 
 
 def name_marker(name: str) -> bytes:
-    """To be written in one piece before the first output under a new name."""
+    """The marker to write in one piece before the first output under a new name."""
     return MARKER + name.replace("\n", " ").encode("utf-8", "replace")[:3000] + b"\n"
 
 
@@ -42,7 +42,7 @@ def last_lines(tail: bytes) -> bytes:
 
 
 def end_of_file(path: str, lines: int) -> str:
-    """Empty when the file cannot be read."""
+    """The last lines; "" when the file cannot be read."""
     try:
         with io.open(path, encoding="utf-8", errors="replace") as file:
             return "\n".join(file.read().splitlines()[-lines:])
@@ -55,7 +55,7 @@ class LineSplitter:
 
     def __init__(self) -> None:
         self.name = ""
-        #: Not taken yet.
+        #: Notes not taken yet.
         self.notes: list[bytes] = []
         self._rest = b""
         #: Whether the beginning of the current line was passed on.

@@ -19,7 +19,7 @@ from mray._ipc.watching import Watching
 
 
 class PidFd:
-    """Used with ``with``, or by `then`."""
+    """A process. Used with ``with``, or by `then`."""
 
     __slots__ = ("fd",)
 

@@ -179,7 +179,7 @@ def prefer_as_victim(score: int) -> None:
 
 @above_limit()
 def children() -> list[int]:
-    """Unreaped ones included. For processes with one thread."""
+    """This process's children, unreaped ones included. For processes with one thread."""
     pid = os.getpid()
     try:
         with io.open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
@@ -193,13 +193,13 @@ def all_pids() -> list[int]:
 
 
 def stat_of(pid: int | str) -> list[bytes]:
-    """From the state on. OSError when the process does not exist."""
+    """Fields of ``/proc/PID/stat`` from the state on. OSError when the process does not exist."""
     with io.open(f"/proc/{pid}/stat", "rb") as file:
         return file.read().rsplit(b")", 1)[1].split()
 
 
 def parent_of(pid: int) -> int:
-    """0 when the process does not exist."""
+    """The parent's pid; 0 when the process does not exist."""
     try:
         return int(stat_of(pid)[1])
     except OSError:
@@ -207,7 +207,7 @@ def parent_of(pid: int) -> int:
 
 
 def start_of(pid: int) -> int:
-    """In clock ticks since boot, which makes a pid unique; 0: it is dead."""
+    """Start time in clock ticks since boot, which makes a pid unique; 0: it is dead."""
     try:
         info = stat_of(pid)
     except OSError:
@@ -216,7 +216,7 @@ def start_of(pid: int) -> int:
 
 
 def namespace() -> int:
-    """Pids of another namespace mean nothing here."""
+    """This process's pid namespace; pids of another mean nothing here."""
     return os.stat("/proc/self/ns/pid").st_ino
 
 
@@ -290,7 +290,7 @@ def _is_anothers_of_ours(pid: int) -> bool:
 
 
 def _environment_of(pid: int) -> bytes | None:
-    """None: it is in the middle of an exec."""
+    """The process's environment; None in the middle of an exec."""
     if shown := _read_environment(pid):
         return shown
     info = stat_of(pid)
@@ -326,7 +326,7 @@ def expand_all(environment: Mapping[str, str], variables: Mapping[str, str]) -> 
 
 
 def status_of_dead(pid: int) -> int | None:
-    """None once it is reaped, or while it lives."""
+    """A dead process's exit status; None once it is reaped, or while it lives."""
     try:
         info = stat_of(pid)
     except OSError:
@@ -362,7 +362,7 @@ def spawn(
 
 
 def close_all_but(keep: Iterable[int]) -> None:
-    """Above 2."""
+    """Close all descriptors above 2 but these."""
     low = 3
     for fd in sorted(set(keep)):
         if fd >= low:

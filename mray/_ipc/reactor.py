@@ -61,7 +61,7 @@ MOST_RINGS = 16
 #: Polls of rings between two polls of the kernel.
 RING_LOOKS = 12
 
-#: Which thread reads.
+#: The kind of thread that reads.
 NO_READER, WAITER, BACKGROUND = range(3)
 
 #: Seconds between the background reader's checks while the process is active.
@@ -121,7 +121,7 @@ class Reactor:
         self._epoll.register(self.wakeup_fd, select.EPOLLIN | select.EPOLLET)
         #: Replaced, never changed.
         self.wakeup_fds: tuple[int, ...] = (self.wakeup_fd,)
-        #: Waits without a thread.
+        #: Callbacks of waits without a thread, with their conditions.
         self._polled: dict[Callable[[], object], Predicate] = {}
         self._rings: tuple[SocketConnection, ...] = ()
         self._unasked = 0
@@ -146,7 +146,7 @@ class Reactor:
             raise self.closed_descriptors.found(error) from error
 
     def watch_wakeup(self, fd: int) -> None:
-        """Nothing is dispatched."""
+        """Wake up by this eventfd; nothing is dispatched."""
         self._epoll.register(fd, select.EPOLLIN | select.EPOLLET)
         self.wakeup_fds = (*self.wakeup_fds, fd)
 

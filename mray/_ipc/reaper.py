@@ -46,7 +46,7 @@ KEPT_LOGS = ("nsight", "profiles")
 
 
 def segment_prefix(session: str) -> str:
-    """With the slash."""
+    """Prefix of shared memory names, with the slash."""
     return f"/mray-{session}-"
 
 
@@ -348,7 +348,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def keep_young(directory: str) -> None:
-    """For cleaners that go by age."""
+    """Touch a session's files, for cleaners that go by age."""
     with contextlib.suppress(OSError):
         os.utime(os.path.dirname(directory))
     with contextlib.suppress(OSError):
@@ -361,7 +361,7 @@ def keep_young(directory: str) -> None:
 
 
 def take_lock(directory: str) -> int | None:
-    """Returns the descriptor, or None while the session lives."""
+    """Lock the directory. Returns the descriptor, or None while the session lives."""
     if not os.path.exists(os.path.join(directory, LOCK)) and lives_unlocked(directory):
         return None
     try:
@@ -394,7 +394,7 @@ def sweep(parent: str) -> None:
 
 # ---------------------------------------------------------------------------------- sessions of one process
 def local_name(number: int) -> str:
-    """With the pid namespace."""
+    """The session's name, with the pid namespace."""
     return f"{LOCAL}{namespace():x}_{os.getpid()}_{start_of(os.getpid()):x}_{number:x}"
 
 
@@ -410,7 +410,7 @@ def local_process(name: str) -> int | None:
 
 
 def local_is_dead(name: str) -> bool:
-    """False if it is not visible here."""
+    """Whether its process is dead; False if it is not visible here."""
     return local_process(name) == 0
 
 

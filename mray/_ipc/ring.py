@@ -188,7 +188,7 @@ class RingReader:
         return self.words[self.published] > self.next
 
     def form(self) -> int:
-        """Of the waiting message, which stays."""
+        """The form of the waiting message, which stays."""
         if _WEAK_ORDER:
             trust_fence()
         form: int = _unpack_header(self._memory, self._offsets[self.next & self._mask])[0]

@@ -32,7 +32,7 @@ from mray.exceptions import ObjectStoreFullError, OutOfDiskError
 PAGE = mmap.PAGESIZE
 
 SHM = "/dev/shm"
-#: Of semaphore names in /dev/shm.
+#: Prefix of semaphore names in /dev/shm.
 SEMAPHORE = "sem."
 
 _MADV_POPULATE_WRITE = 23
@@ -63,7 +63,7 @@ class Descriptor:
         self.size = status.st_size
         #: Whether others may have the segment mapped indefinitely.
         self.exposed = False
-        #: When it was opened.
+        #: Whether it had a name when it was opened.
         self.named = status.st_nlink > 0
 
     def is_named(self) -> bool:
@@ -91,7 +91,7 @@ def offered(name: str) -> Descriptor:
 
 
 def round_up(size: int, unit: int = PAGE) -> int:
-    """To a multiple of `unit`, at least one."""
+    """Round up to a multiple of `unit`, at least one."""
     return max(unit, (size + unit - 1) // unit * unit)
 
 
@@ -107,7 +107,7 @@ class Segment:
         self.name = name
         self.size = size
         self.memory = memory
-        #: While this process or one to which it is offered needs it.
+        #: Open while this process or one to which it is offered needs it.
         self.descriptor = descriptor
         #: Bytes whose pages are mapped.
         self._touched = 0

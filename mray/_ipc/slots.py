@@ -47,7 +47,7 @@ from mray.exceptions import ObjectStoreFullError
 #: Slot, generation of its segment, use, length in bytes.
 PLACE = Struct("@QQQQ")
 
-#: In bytes; values of slightly different sizes share a slot.
+#: Bytes; values of slightly different sizes share a slot.
 LEAST_SLOT = 64 * 1024
 
 #: Cached mappings of foreign memory.

@@ -22,7 +22,7 @@ from mray._ipc.segment import PAGE, Segment
 
 ROW_WORDS = PAGE // 8
 ROWS = 8192
-#: With memory from the start.
+#: Rows with memory from the start.
 _FIRST_ROWS = 64
 
 STATE = 0  #: ABSENT, AWAKE, PARKED or DOZING; written by the process, by the node once it is dead

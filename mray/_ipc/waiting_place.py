@@ -39,7 +39,7 @@ class WaitingPlace(Protocol):
     guard: InterruptGuard
     closed_descriptors: ClosedDescriptors
     on_fault: Callable[[str, Exception], None]
-    #: In the session's table.
+    #: Its row of the session's table.
     row: int
     #: Eventfds that wake this process.
     wakeup_fd: int
@@ -72,10 +72,10 @@ class WaitingPlace(Protocol):
         """Make the reader test its predicate again. Any thread."""
 
     def end_threads(self) -> None:
-        """The program is over. Main thread."""
+        """End waiting threads: the program is over. Main thread."""
 
     def end_thread(self) -> None:
-        """Unless it is the main one."""
+        """End this thread, unless it is the main one."""
 
     # ------------------------------------------------------------------------------------ callbacks
     def call_later(self, seconds: float, callback: Callable[[], None]) -> None:
@@ -97,10 +97,10 @@ class WaitingPlace(Protocol):
         """Call `callback(events)` once whenever something new arrives, until `forget`."""
 
     def watch_wakeup(self, fd: int) -> None:
-        """An eventfd, from which nothing is dispatched."""
+        """Watch an eventfd, from which nothing is dispatched."""
 
     def unwatch_wakeup(self, fd: int) -> None:
-        """Before the descriptor is closed."""
+        """Call before the descriptor is closed."""
 
     def fileno(self) -> int:
         """Readable when the process has something to read, for event loops to watch."""

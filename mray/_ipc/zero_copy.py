@@ -34,7 +34,7 @@ from mray._common.kept import os
 from mray._ipc.mapped import Region, address_of, fault_count, register
 from mray._ipc.segment import Segment, open_memory, round_up
 
-#: In which page tables move fast.
+#: Granularity in which page tables move fast.
 _LARGE = 2 << 20
 _MREMAP_MAYMOVE, _MREMAP_FIXED, _MREMAP_DONTUNMAP = 1, 2, 4
 _PROT_NONE, _MAP_FIXED = 0, 0x10
@@ -60,7 +60,7 @@ _living: weakref.WeakSet[ZeroCopyBuffer] = weakref.WeakSet()
 
 
 class Counts:
-    """Of this process."""
+    """Counts of this process."""
 
     __slots__ = ("copied", "elsewhere", "made", "sent")
 
@@ -102,7 +102,7 @@ class ZeroCopyBuffer(Region):
             _living.add(self)
 
     def exporter(self, size: int) -> Any:
-        """Of the first `size` bytes; takes attributes."""
+        """Exports the first `size` bytes; takes attributes."""
         exporter = _exporter_type(size).from_buffer(self.segment.memory)
         exporter.buffer = self
         return exporter
@@ -182,7 +182,7 @@ class ZeroCopyBuffer(Region):
         return start
 
     def header(self, start: int, size: int) -> memoryview:
-        """Of sealed memory."""
+        """The header of sealed memory."""
         return memoryview((ctypes.c_ubyte * size).from_address(self._apart + start)).cast("B")
 
     def __del__(self) -> None:

@@ -53,13 +53,13 @@ from mray.exceptions import RaySystemError, describe_status
 if TYPE_CHECKING:
     from mray._common.options import SessionOptions
 
-#: Before `stop` kills the node.
+#: Seconds before `stop` kills the node.
 STOP_SECONDS = 20.0
-#: For a dead node to exit.
+#: Seconds for a dead node to exit.
 _GONE_SECONDS = 1.0
-#: For the zygote to clean up after that node, and between two checks.
+#: Seconds for the zygote to clean up after that node, and between two checks.
 _CLEAN_SECONDS, _CLEAN_LOOK = 10.0, 0.002
-#: After which a private session's node counts as dead.
+#: Seconds after which a private session's node counts as dead.
 _ANSWER_SECONDS = 30.0
 #: Unlimited: the node answers when it is ready, and its death closes the socket.
 _FOR_EVER = 86_400.0

@@ -46,7 +46,7 @@ _thread = threading.local()
 
 @contextlib.contextmanager
 def beside(package: str) -> Iterator[None]:
-    """For the import of one of Ray's libraries."""
+    """Context manager for the import of one of Ray's libraries."""
     if getattr(_thread, "imports", False) or backend_if_started() is not None:
         yield
         return
@@ -147,7 +147,7 @@ def _does_nothing(statement: ast.stmt) -> bool:
 
 
 def _names(statement: ast.Import | ast.ImportFrom) -> list[str]:
-    """[""] for a relative import."""
+    """The statement's modules; [""] for a relative import."""
     if isinstance(statement, ast.Import):
         return [alias.name for alias in statement.names]
     return [statement.module or "" if not statement.level else ""]

@@ -35,12 +35,12 @@ class Entry:
 
     # Class attributes, not slots: most fields keep their defaults.
 
-    #: For entries that are not of the class of this process's session.
+    #: Why refs with entries of another session's class are unusable.
     ended = "it belongs to a session that has ended, or no session created it"
-    #: None: this process.
+    #: The owner; None: this process.
     owner: str | None = None
     form: int | None = None
-    #: Of the class: the count of failures in this process.
+    #: Failures in this process; of the class.
     failures = 0
     payload: Any = None
     #: Refs and handles inside the value: alive as long as the bytes are.

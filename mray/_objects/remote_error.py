@@ -26,7 +26,7 @@ traceback.format_exception_only(RuntimeError())
 
 _HEAD = "Traceback (most recent call last):\n"
 _MODULE = f"{RayTaskError.__module__}."
-#: In texts: programs match Ray's module name.
+#: The prefix in texts: programs match Ray's module name.
 OURS = "ray.exceptions."
 
 

@@ -108,7 +108,7 @@ class Serialized:
     def __init__(self, pickled: bytes, buffers: list[memoryview], refs: list[Any] | None) -> None:
         self.pickled = pickled
         self.buffers = buffers
-        #: Must live as long as the bytes do.
+        #: Refs inside the value; must live as long as the bytes do.
         self.refs = refs
         #: Buffer number -> (piece of memory, offset in it).
         self._elsewhere: dict[int, tuple[int, int]] = {}

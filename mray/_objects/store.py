@@ -48,11 +48,11 @@ from mray._objects.ownership import Entry
 from mray._objects.serializer import HERE, Serialized, deserialize, has_tensors
 from mray.exceptions import ObjectStoreFullError, OutOfDiskError
 
-#: Of a pooled segment's size to the value's, at most.
+#: Largest ratio of a pooled segment's size to the value's.
 _SLACK = 2
 _POOL_SEGMENTS = 256
 
-#: Above, checking a retained mapping for writes costs more than mapping anew.
+#: Above this, checking a retained mapping for writes costs more than mapping anew.
 KEPT_BYTES = 4 << 20
 
 
@@ -106,7 +106,7 @@ class SegmentStore:
         self._used: dict[str, Segment] = {}
         #: Least recently used first.
         self._free: dict[str, Segment] = {}
-        #: By the segment's name and by its further names.
+        #: Buffers by the segment's name and by its further names.
         self._zero_copy: dict[str, ZeroCopyBuffer] = {}
         self._spilled: dict[str, int] = {}
 

@@ -162,7 +162,7 @@ def _no_answer(directory: str, error: OSError) -> str:
 
 
 class _Reader:
-    """Assembles one frame: an answer with this code, or REFUSED; FAULT, from a process that failed at the query, becomes REFUSED."""
+    """Assembles one frame: a `code` answer, or REFUSED; FAULT, from a process that failed at the query, becomes REFUSED."""
 
     def __init__(self, code: int) -> None:
         self._code = code

@@ -25,7 +25,7 @@ class Box:
     kind: str
     title: str
     subtitle: str = ""
-    #: As in Ray, line by line.
+    #: Its description, as in Ray, line by line.
     lines: tuple[str, ...] = ()
     #: "" for none.
     owner: str = ""
@@ -35,7 +35,7 @@ class Box:
     is_bottleneck: bool = False
     #: DAG nodes that are drawn as this one.
     times: int = 1
-    #: In text drawings, if not derived from its lines and title.
+    #: Its text in text drawings, if not derived from its lines and title.
     sentence: str = ""
     word: str = ""
 
@@ -164,7 +164,7 @@ STROKES = {
     ORDER: Stroke("#999999", "the actor it runs on, or the call before it", "6 4"),
 }
 
-#: Of boxes without an owner.
+#: Fills of boxes without an owner.
 COLORS = {INPUT_KIND: "#D6EAF8", ATTRIBUTE: "#D6EAF8", RESULT: "#FAD7A0", END: "#FCF3CF", MAKE: "#EEEEEE", CALL: "#EEEEEE"}
 
 #: Black text is readable on them; distinguishable with red-green colour blindness.

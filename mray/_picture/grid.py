@@ -23,7 +23,7 @@ from itertools import pairwise
 
 from mray._picture.layers import Layers, depths
 
-#: In characters.
+#: Width in characters.
 COLUMN = 30
 
 #: From a column of one layer to a column of the next.

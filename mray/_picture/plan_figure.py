@@ -73,7 +73,7 @@ def _box(node: DrawnNode, names: Mapping[str, str], measures: Measures) -> Box:
 
 
 def call_lines(node: DrawnNode, names: Mapping[str, str]) -> tuple[str, ...]:
-    """Ray's text in the box of a call."""
+    """The lines in the box of a call, as Ray shows them."""
     if is_worker(node.actor):
         return f"Function: {node.method}", f"Worker: {node.actor}"
     name = [f"Actor: {names[node.actor]}"] if node.actor in names else []

@@ -25,7 +25,7 @@ class Span(NamedTuple):
     """The fields of a span, which buffers hold as plain tuples."""
 
     kind: str
-    #: Of `clock`.
+    #: A time of `clock`.
     begin: int
     end: int
     #: The row of its process in which it is drawn; spans of one track nest.

@@ -198,7 +198,7 @@ class LeftOver(NamedTuple):
 
 
 def leftovers() -> Iterator[Finding]:
-    """Files and names that dead processes have left. The next `init` beside a dead session also removes those of the session."""
+    """Files and names that dead processes have left; a session's own are also removed by the next `init`."""
     found = left_over()
     texts = [f"{directory}: its processes are dead" for directory in found.sessions]
     if found.events:

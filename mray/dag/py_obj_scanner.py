@@ -7,7 +7,7 @@ __all__ = ["_PyObjScanner"]
 
 
 class _PyObjScanner(ObjectScanner):
-    """`ObjectScanner` for DAG nodes unless told otherwise."""
+    """An `ObjectScanner`, by default for DAG nodes."""
 
     def __init__(self, source_type: type | tuple[type, ...] = DAGNode) -> None:
         super().__init__(source_type)

@@ -49,7 +49,7 @@ def measure(execute: Callable[[], object], executions: int, warmup: int = 10) ->
 
 
 def summarize(seconds: Sequence[float]) -> Latency:
-    """Of executions with these durations."""
+    """The latencies of executions with these durations."""
     ordered = sorted(seconds)
     return Latency(statistics.median(ordered), ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)])
 

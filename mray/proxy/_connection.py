@@ -43,7 +43,7 @@ class SendingStream(Protocol):
 
 
 class InterpreterConnection:
-    """Any thread may call. Calls that wait raise `InterpreterDiedError`."""
+    """A process's connection to an interpreter. Any thread. Calls that wait raise `InterpreterDiedError`."""
 
     def __init__(self, engine: Any, handle: Any, actor_id: str, name: str | None = None) -> None:
         self.engine = engine

@@ -55,7 +55,7 @@ COMPARISONS: dict[str, Callable[..., Any]] = {
     "ge": operator.ge,
 }
 
-#: of one operand and perhaps literals; the result stays there
+#: operations of one operand and perhaps literals; the result stays there
 UNARY: dict[str, Callable[..., Any]] = {
     "neg": operator.neg,
     "pos": operator.pos,

@@ -128,7 +128,7 @@ class Targets:
             return failure
 
     def _forgotten(self, place: Place, target: Target) -> None:
-        """Under the lock: the last target with an unseen failure reports that to its stream."""
+        """Report an unseen failure to the stream when its last target goes. Lock held."""
         failure = target.failure
         if failure is not None:
             failure.pending -= 1

@@ -325,7 +325,7 @@ class Var(Variable):
 
     @property
     def id(self) -> tuple[int, int]:
-        """Of the object, for operations by id."""
+        """The object's id, for operations by id."""
         return self._remote_reference.place
 
     def fetch(self) -> Any:

@@ -55,7 +55,7 @@ _MOST_OF_CONTEXT = 16
 
 
 class Territory:
-    """The mark and the directory of this process, and the delay of retries in tests."""
+    """Marks this process's descendants, and gives it a directory and short retry delays."""
 
     def __init__(self) -> None:
         self._before = {name: os.environ.get(name) for name in (MARK, "MRAY_TMPDIR", RETRY_DELAY)}

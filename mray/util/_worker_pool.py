@@ -156,7 +156,7 @@ class PoolWorker:
         #: When it was last sent a job while idle, or answered one.
         self.since = 0.0
         self.taken = 0
-        #: Once it is ready.
+        #: None until it is ready.
         self.pid: int | None = None
         #: Whether a job has failed with the death of its process; whether the process has died.
         self.lost = False

@@ -36,7 +36,7 @@ class EnvironmentVariables:
             self._apply(name, value)
 
     def restore(self, name: str, value: str | None) -> None:
-        """None: it was unset."""
+        """Set a variable to its previous value; None: unset it."""
         if value is not None:
             self.set(name, value)
             return

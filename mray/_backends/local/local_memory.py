@@ -17,7 +17,7 @@ from mray._inside.platform import Claimable, Entry, reading_of
 from mray._inside.values import Serialized
 from mray.exceptions import ObjectStoreFullError
 
-#: Of a PACKED value without buffers.
+#: Header of a PACKED value without buffers.
 _PREFIX = struct.Struct("<IIQ")
 _numbers = itertools.count(1)
 
@@ -49,7 +49,7 @@ class Heap(str):
         return name
 
     def map(self) -> Any:
-        """Readers share one reading while it lives."""
+        """Map the memory; readers share one reading while it lives."""
         if self.is_copied:
             return self.data.copied()
         reading = self.reading and self.reading()
@@ -78,7 +78,7 @@ class HeapEntry(Entry):
 
     @mapping.setter
     def mapping(self, value: Any) -> None:
-        """Ignored: it always exists."""
+        """Do nothing: no mapping exists."""
 
 
 class HeapStore:

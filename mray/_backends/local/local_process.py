@@ -46,7 +46,7 @@ class ProcessExit(ProcessEnded):
 
 
 class SimulatedProcess:
-    """The driver has no worker."""
+    """A process of the session. The driver has no worker."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class SimulatedProcess:
         self.env_vars = env_vars
         self.sim_threads: list[SimulatedThread] = []
         self.at_exit: list[tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]] = []
-        #: Unpickled by value, by cloudpickle's ids.
+        #: Classes unpickled by value, by cloudpickle's ids.
         self.classes: weakref.WeakValueDictionary[str, type] = weakref.WeakValueDictionary()
         self.dead = False
         self._callbacks: deque[Callable[[], None]] = deque()

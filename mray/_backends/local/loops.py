@@ -22,7 +22,7 @@ from mray._inside.platform import main_loop
 
 
 class CooperativeSelector(selectors.BaseSelector):
-    """`inner` has the descriptors. For the loop's thread."""
+    """A loop's selector; `inner` has the descriptors. For the loop's thread."""
 
     register, unregister, modify, get_key, get_map, close = (
         property(attrgetter(f"inner.{name}")) for name in ("register", "unregister", "modify", "get_key", "get_map", "close")

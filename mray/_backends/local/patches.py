@@ -30,7 +30,7 @@ from mray._backends.local.run_token import RunToken, here
 from mray._common import clock, kept
 from mray._ipc import copying
 
-#: Above all pids of the kernel.
+#: The first simulated pid, above all pids of the kernel.
 FIRST_PID = 1 << 22
 
 #: The name prefix of mray's own threads that never wait in the kernel and so are simulated.
@@ -49,7 +49,7 @@ _unregister = atexit.unregister
 _classes: MutableMapping[str, type] = vars(cloudpickle.cloudpickle)["_DYNAMIC_CLASS_TRACKER_BY_ID"]
 
 _run_token: RunToken | None = None
-#: By pid, living ones.
+#: Living processes by pid.
 _processes: Mapping[int, Any] = {}
 
 
@@ -69,7 +69,7 @@ def sleep(seconds: float, /) -> None:
 
 
 def wait(self: Any, timeout: float | None = None) -> bool:
-    """A scheduling point."""
+    """`threading.Condition.wait`, as a scheduling point."""
     sim_thread = _holder()
     if sim_thread is None or sim_thread.closed_in:
         return _condition_wait(self, timeout)
@@ -91,7 +91,7 @@ def wait(self: Any, timeout: float | None = None) -> bool:
 
 
 def join(self: Any, timeout: float | None = None) -> None:
-    """A scheduling point."""
+    """`threading.Thread.join`, as a scheduling point."""
     sim_thread = _holder()
     if sim_thread is not None and not sim_thread.closed_in and self.ident is not None and self is not threading.current_thread():
         if not self.name.startswith(OURS):

@@ -68,7 +68,7 @@ class SimulatedThread:
         self.wakeup = allocate_lock()
         self.wakeup.acquire()
         self.parked = False
-        #: Checked at each decision.
+        #: Its condition, checked at each decision.
         self.predicate: Callable[[], object] | None = None
         self.waits_for: Callable[[], str] | None = None
         #: Whether its wait has timed out; the number of the wait: a timer of an earlier wait is void.
@@ -83,7 +83,7 @@ class SimulatedThread:
         #: It waits in code that must not give the run token up (starting a thread).
         self.closed_in = False
         self.ended = False
-        #: Waiting for work, which counts as no deadlock.
+        #: It waits for work, which counts as no deadlock.
         self.serves = False
         #: A user thread, for the duration of a call.
         self.is_guest = False
@@ -93,7 +93,7 @@ class SimulatedThread:
 
 
 class RunToken:
-    """Methods are for the simulated thread that has the token, unless they say otherwise."""
+    """Schedules simulated threads. Methods are for the thread that has the token, unless they say otherwise."""
 
     def __init__(self, seed: int, real_time: bool = True) -> None:
         self.seed = seed
@@ -106,10 +106,10 @@ class RunToken:
         self._ready: list[SimulatedThread] = []
         #: Parked threads with a predicate, in the order of waiting.
         self._polled: dict[SimulatedThread, None] = {}
-        #: (when, number, simulated thread or None, number of its wait, callback).
+        #: Deadlines: (when, number, simulated thread or None, number of its wait, callback).
         self._timers: list[tuple[float, int, SimulatedThread | None, int, Callable[[], None] | None]] = []
         self._numbers = itertools.count()
-        #: For the next decision.
+        #: Called at the next decision, with these arguments.
         self.callbacks: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         #: Called at each decision.
         self.pollers: list[Callable[[], None]] = []
@@ -129,7 +129,7 @@ class RunToken:
         #: Other threads that may wake a simulated one, among them older ones that the program joins at exit.
         self.guests = {thread for thread in threading.enumerate() if not thread.daemon and thread is not threading.current_thread()}
         self._succession = allocate_lock()
-        #: Of the debugger that steps through the driver.
+        #: Trace function of the debugger that steps through the driver.
         self._driver_trace: Any = None
         #: Describes every wait, when all threads wait.
         self.explain: Callable[[], str] = lambda: ""
@@ -147,7 +147,7 @@ class RunToken:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Any thread: a user thread waits until it is chosen, as a guest."""
+        """Hold the token during a call. Any thread: a user thread waits until it is chosen, as a guest."""
         if self.closed:
             raise RaySystemError("Ray has not been started yet. The session was shut down.")
         sim_thread = here.sim_thread
@@ -263,7 +263,7 @@ class RunToken:
             me.waits_for = None
 
     def _switch(self, me: SimulatedThread) -> None:
-        """Return when this thread is chosen again."""
+        """Pass the token to a thread; return when this thread is chosen again."""
         if me is self.driver:
             self._driver_trace = _trace_of_driver()
         while True:
@@ -511,7 +511,7 @@ class RunToken:
         here.process = None
 
     def abandon(self) -> None:
-        """In a forked child, without the other threads."""
+        """Forget the other threads, in a forked child."""
         self.closed = True
 
 

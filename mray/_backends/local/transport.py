@@ -27,7 +27,7 @@ class LocalConnection(Connection):
         super().__init__(*callbacks)
         self._run_token = run_token
         self.other: LocalConnection | None = None
-        #: None for the node.
+        #: The process at this end; None for the node.
         self.home: Any = None
 
     def post(self, message: Message) -> int:
@@ -90,7 +90,7 @@ class Listener(NamedTuple):
 
 class NodeOfMembers(Protocol):
     run_token: RunToken
-    #: By process id.
+    #: Keyed by process id.
     listening: dict[str, Listener]
 
     def open(self, callbacks: Callbacks, home: Any) -> LocalConnection: ...
@@ -172,7 +172,7 @@ class LocalReactor:
         self.wakeup_fds: tuple[int, ...] = ()
         #: Descriptor -> its poller.
         self._watched: dict[int, Callable[[], None]] = {}
-        #: By the callbacks of waits without a thread.
+        #: Keyed by the callbacks of waits without a thread.
         self._cancels: dict[Callable[[], object], Cancel] = {}
 
     def _call(self, callback: Callable[[], None]) -> None:

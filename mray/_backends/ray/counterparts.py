@@ -21,7 +21,7 @@ from mray._api.object_ref import ObjectRef
 from mray._backends.ray.errors import translating
 from mray._backends.ray.values import rays_own
 
-#: All other modules are built on the verbs.
+#: Modules of mray that Ray replaces; all others are built on the verbs.
 _ANSWERED_BY_RAY = frozenset({"util.collective", "util.metrics", "util.serialization", "util.state"})
 
 

@@ -25,7 +25,7 @@ from mray._api.object_ref import ObjectRef
 from mray._api.type_hint import AutoTransportType, ChannelOutputType, TorchTensorType
 from mray._backends.ray.values import rays_own
 
-#: Those that Ray's hints understand.
+#: Mechanisms that Ray's hints understand.
 _MECHANISMS = {"nccl": RayTensorType.ACCELERATOR, "shm": RayTensorType.AUTO}
 
 

@@ -18,7 +18,7 @@ from mray._common.ids import TaskID
 WITHOUT_COUNTERPART: frozenset[str] = frozenset()
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-#: ``ray::Name.method() (pid=1, ip=1.2.3.4, actor_id=..., repr=...)``.
+#: The first line of a failed task: ``ray::Name.method() (pid=1, ip=1.2.3.4, actor_id=..., repr=...)``.
 _HEADER = re.compile(r"^(?P<title>.*)\(\) \(pid=(?P<pid>\d+), ip=(?P<ip>[^,)\s]+)(?:, actor_id=(?P<actor>[^,]*), repr=(?P<repr>.*))?\)$")
 _TRACEBACK = "Traceback (most recent call last):"
 #: Files whose frames do not help the user.

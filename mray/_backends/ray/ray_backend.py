@@ -285,7 +285,7 @@ def _returned(returned: Any) -> Any:
 
 
 def _is_ready(entry: ray.ObjectRef) -> bool:
-    """TypeError for a task of another session."""
+    """Whether a task is done. TypeError for a task of another session."""
     try:
         return bool(ray.wait([entry], timeout=0, fetch_local=False)[0])
     except ValueError as error:

@@ -98,11 +98,11 @@ class RayGraph:
     def __init__(self, graph: Any, get_timeout: float | None, in_flight: int, keep: Any, handles: dict[Any, Any]) -> None:
         self._graph = graph
         self._in_flight = in_flight
-        #: For `get` without a timeout.
+        #: Seconds that `get` waits without a timeout.
         self.get_timeout = _FOR_EVER if get_timeout is None else get_timeout
         #: The user's DAG, whose handles keep the actors alive.
         self._keep = keep
-        #: By Ray's handles, mray's.
+        #: mray's handles, by Ray's.
         self._handles = handles
         self._torn_down = False
 

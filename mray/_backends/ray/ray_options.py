@@ -26,7 +26,7 @@ _OF_CLASSES = ("concurrency_groups", "enable_tensor_transport")
 
 
 def function_options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """For ``ray.remote``; `given` are the decorator's."""
+    """Options for ``ray.remote``; `given` are the decorator's."""
     options = {name: given[name] for name in _OF_FUNCTIONS if given.get(name) is not None}
     if given.get("num_gpus"):
         options["num_gpus"] = given["num_gpus"]  # Ray derives max_calls from it
@@ -34,23 +34,23 @@ def function_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def task_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """For ``.options``, from complete `options`; 0 GPUs count as not asked for."""
+    """Options for ``.options``; 0 GPUs count as not asked for."""
     found = {name: value for name, value in _translated(options, TASK_OPTIONS).items() if name not in _OF_FUNCTIONS}
     return found if found.get("num_gpus") else {name: value for name, value in found.items() if name != "num_gpus"}
 
 
 def class_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """For ``ray.remote``, from complete `options`."""
+    """Options for ``ray.remote``, from complete `options`."""
     return {name: options[name] for name in _OF_CLASSES if options.get(name) is not None}
 
 
 def actor_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """For ``.options``, from complete `options`."""
+    """Options for ``.options``, from complete `options`."""
     return {name: value for name, value in _translated(options, ACTOR_OPTIONS).items() if name not in _OF_CLASSES}
 
 
 def method_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """For a call; ``retry_exceptions`` that only the class knows are left to it."""
+    """Options of a call; ``retry_exceptions`` that only the class knows are left to it."""
     return {name: value for name, value in options.items() if value is not None and value != "declared"}
 
 
@@ -84,7 +84,7 @@ def group_from(group: Any) -> PlacementGroup:
 
 
 def strategy_of(value: Any) -> Any:
-    """Strings are unchanged."""
+    """Ray's strategy; strings are unchanged."""
     kind = type(value).__name__
     if kind == "PlacementGroupSchedulingStrategy":
         group = value.placement_group

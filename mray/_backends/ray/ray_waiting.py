@@ -35,7 +35,7 @@ INTERVAL = 0.5
 
 
 class WaitCalls:
-    """Any thread."""
+    """Waits for `RayBackend`. Any thread."""
 
     def __init__(self) -> None:
         self._waiting = threading.Condition()
@@ -48,7 +48,7 @@ class WaitCalls:
         #: By number, callbacks of values that are not ready.
         self._pending: dict[int, Callable[[], None]] = {}
         self._numbers = count()
-        #: Of every later call, once the session has ended.
+        #: The error of every later call, once the session has ended.
         self.ended: RaySystemError | None = None
 
     def then(self, ref: ObjectRef | ActorHandle, callback: Callable[..., None], *, soon: bool = True) -> Cancel:

@@ -93,7 +93,7 @@ def _unused(names: set[str]) -> str:
 
 
 # --------------------------------------------------------------------------------------------- classes
-#: Those that ``ray.method`` takes.
+#: Options that ``ray.method`` takes.
 _METHOD_OPTIONS = (
     "concurrency_group",
     "max_task_retries",
@@ -123,7 +123,7 @@ def class_wrapper(blueprint: ActorBlueprint, arrival: Arrival) -> type:
     return type(blueprint.class_name, (), body)
 
 
-#: Called on the instance by Python; the wrapper's `__repr__` calls the user's.
+#: Methods that Python calls on the instance; the wrapper's `__repr__` calls the user's.
 _OF_THE_WRAPPER = frozenset({"__init__", "__repr__", "__getattr__", "__getattribute__", "__setattr__", "__delattr__", "__del__",
                              "__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__eq__", "__hash__", "__bool__",
                              "__len__"})  # fmt: skip

@@ -48,20 +48,20 @@ class ActorQueue(Generic[AnyCall]):
 
     def __init__(self, actor_id: bytes) -> None:
         self.state = UNKNOWN
-        #: As the node reported it; "" before that.
+        #: The actor's process as the node reported it; "" before that.
         self.process = ""
         self.incarnation = -1
         self.cause: Cause | None = None
         self.link: Any = None
         self.queue: deque[AnyCall] = deque()
-        #: Of `queue`.
+        #: Calls of `queue` that rest.
         self.resting: set[AnyCall] = set()
         #: Calls outside of the order that rest: before they are sent again, or, unsent, before they fail because the actor restarts, which
         #: limits the rate at which a caller that retries in a loop learns of the restart.
         self.aside: dict[AnyCall, None] = {}
         #: Seconds; 0: no call rests.
         self.rest = 0.0
-        #: Of unanswered calls; 0: no limit.
+        #: Limit of unanswered calls; 0: none.
         self.most_pending = 0
         self.unordered = False
         self.event_log = EventLog("the calls to actor", actor_id)
@@ -104,7 +104,7 @@ class ActorQueue(Generic[AnyCall]):
         return self._flush()
 
     def rested(self, calls: Sequence[AnyCall]) -> do.Instructions:
-        """Some calls may have ended meanwhile."""
+        """Send or fail calls that have rested; some may have ended meanwhile."""
         out: do.Instructions = []
         for call in calls:
             self.resting.discard(call)

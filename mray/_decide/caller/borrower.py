@@ -46,9 +46,9 @@ class Borrower:
     """Invariant: `unacknowledged` is the count of None among `thens`; the asks named in `asked` are in `asks`."""
 
     def __init__(self, process: str) -> None:
-        #: By object id, while this process uses the object.
+        #: Entries by object id, while this process uses the object.
         self.objects: WeakValueDictionary[bytes, Any] = WeakValueDictionary()
-        #: Of actor handles, by actor id.
+        #: Tokens of actor handles, by actor id.
         self.tokens: WeakValueDictionary[bytes, Any] = WeakValueDictionary()
         #: Actors of which the node counts this process as a holder.
         self.held: set[bytes] = set()
@@ -86,7 +86,7 @@ class Borrower:
         self.objects[entry.object_id] = entry
 
     def acknowledged(self, number: int) -> do.Instructions:
-        """May follow `died`."""
+        """The owner has counted this process; may follow `died`."""
         ask = self.asks.pop(number, None)
         if ask is None:
             return []
@@ -124,7 +124,7 @@ class Borrower:
         return _go_on(then) if is_counted else [do.Hold(self._ask(actor_id, NODE, then), actor_id)]
 
     def handles_gone(self, actor_id: bytes) -> do.Instructions:
-        """A new handle may have arrived meanwhile."""
+        """The last handle was dropped; a new one may have arrived meanwhile."""
         if actor_id in self.tokens or actor_id not in self.held:
             return []
         self.held.discard(actor_id)

@@ -12,7 +12,7 @@ class PendingCall(Protocol):
     waiting: int
     #: `CANCELLED`, or the number left.
     retries: int
-    #: To a process that has died or has failed it.
+    #: Whether it was sent to a process that has died or has failed it.
     was_sent: bool
 
     def use_retry(self) -> None:
@@ -36,9 +36,9 @@ AnyTask = TypeVar("AnyTask", bound=PendingTask)
 class Link(Protocol):
     #: Unanswered calls by task id, in order.
     calls: dict[bytes, Any]
-    #: At the other end.
+    #: The process at the other end.
     process: str
-    #: Earlier messages may still be unread.
+    #: Whether it is closed; earlier messages may still be unread.
     closed: bool
 
 
@@ -47,11 +47,11 @@ class BorrowedObject(Protocol):
 
     object_id: bytes
     owner: str | None
-    #: None until the value is ready.
+    #: The value's format; None while it is pending.
     form: int | None
     #: Whether the value was requested.
     fetching: bool
-    #: Where its value was not found.
+    #: The location where its value was not found.
     missed: str
 
 

@@ -12,7 +12,7 @@ from mray._common.record import Record
 
 
 class Send(Record):
-    """Over the machine's link."""
+    """Send a call over the machine's link."""
 
     call: Any
 
@@ -81,7 +81,7 @@ class Promise(Record):
 
 
 class FailPromised(Record):
-    """These items do not arrive."""
+    """Fail promises: these items do not arrive."""
 
     promises: Any
 
@@ -108,7 +108,7 @@ class Request(Record):
 
 
 class CancelRequests(Record):
-    """A grant in flight is declined."""
+    """Cancel requests at the node; a grant in flight is declined."""
 
     numbers: list[int]
 
@@ -124,7 +124,7 @@ class Begin(Record):
 
 
 class Push(Record):
-    """The link has recorded the tasks."""
+    """Send tasks, which the link has recorded, to the worker."""
 
     lease: Any
     tasks: list[Any]
@@ -211,14 +211,14 @@ class FailObjects(Record):
 
 
 class Hold(Record):
-    """This process has handles of an actor."""
+    """Tell the node that this process has handles of an actor."""
 
     number: int
     actor_id: bytes
 
 
 class Drop(Record):
-    """This process has no more handles of an actor."""
+    """Tell the node that this process has no more handles of an actor."""
 
     actor_id: bytes
 

@@ -37,7 +37,7 @@ from mray._decide.caller.call_records import CANCELLED, AnyTask
 if TYPE_CHECKING:
     from mray._common.causes import Cause
 
-#: Pushed ahead to one worker, in seconds and in tasks.
+#: Work pushed ahead to one worker, in seconds and in tasks.
 AHEAD_SECONDS = 0.002
 AHEAD_TASKS = 200
 #: Seconds that a task may run before the pool takes back the tasks behind it.
@@ -51,11 +51,11 @@ TURN_SECONDS = 0.01
 PAUSE_SECONDS = 0.001
 #: Replies after a death before tasks are pushed ahead again.
 CAUTION = 64
-#: Granted workers in a row that refuse connections until the pool's tasks fail.
+#: Granted workers in a row that may refuse connections before the pool's tasks fail.
 MOST_UNREACHABLE = 16
-#: Waiting at the node.
+#: Requests waiting at the node.
 MOST_REQUESTS = 12
-#: Seconds, of a task whose worker was killed because memory ran low.
+#: Longest rest, in seconds, of a task whose worker was killed because memory ran low.
 LONGEST_REST = 60.0
 
 
@@ -64,7 +64,7 @@ class Lease:
         self.lease_id = lease_id
         self.process = process
         self.link = link
-        #: Pushed and unanswered: the calls of the link.
+        #: Unanswered tasks: the calls of the link.
         self.pipeline: dict[bytes, Any] = link.calls
         self.terms = terms
         #: When it was granted; whether another process waits for it; whether it therefore takes no more tasks.
@@ -471,7 +471,7 @@ class LeasePool(Generic[AnyTask]):
         return [do.CancelRequests(numbers)]
 
     def _charge(self, task: AnyTask, lease: Lease, cause: Cause, memory: tuple[int, float]) -> do.Instructions:
-        """No instruction means that the task is retried."""
+        """Charge a task for its worker's death. No instruction means that it is retried."""
         if cause.kind == m.CAUSE_MEMORY and task.retries != CANCELLED:
             most, first = memory
             if not self._retriable or task.memory_kills == most:

@@ -130,7 +130,7 @@ class Stream:
         return []
 
     def put_back(self, item: Any) -> None:
-        """The last taken item was not delivered."""
+        """Undo the last take: the item was not delivered."""
         state = self.state
         if not state[DROPPED]:
             self.items.appendleft(item)

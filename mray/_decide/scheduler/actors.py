@@ -59,7 +59,7 @@ class ActorsContext(Protocol):
 class Actors:
     def __init__(self, context: ActorsContext) -> None:
         self._context = context
-        #: Not the dead ones.
+        #: Actors that are not dead.
         self.records: dict[bytes, ActorRecord] = {}
         #: Invariant: exactly the named actors in `records`, except those about to end.
         self._names: dict[tuple[str, str], ActorRecord] = {}

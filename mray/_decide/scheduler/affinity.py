@@ -28,14 +28,14 @@ class Topology:
         near: Mapping[GpuId, Sequence[int]],
         apart: Mapping[tuple[GpuId, GpuId], int] | None = None,
     ) -> None:
-        #: Of each NUMA node; none is empty.
+        #: CPUs of each NUMA node; none is empty.
         self.nodes = [tuple(node) for node in nodes]
-        #: Where known.
+        #: CPUs near each GPU, where known.
         self.near = {gpu: tuple(cpus) for gpu, cpus in near.items()}
         self._apart = dict(apart or {})
 
     def apart(self, one: GpuId, other: GpuId) -> int:
-        """From `LINKED` to `FAR`."""
+        """The distance of two GPUs, from `LINKED` to `FAR`."""
         return 0 if one == other else self._apart.get((one, other), self._apart.get((other, one), FAR))
 
 

@@ -25,7 +25,7 @@ class MemberDied(Record):
     """A member, or a worker that never joined, is dead."""
 
     process: str
-    #: From the kernel; the scheduler knows better if the death was ordered.
+    #: As the kernel reports it; the scheduler knows better if the death was ordered.
     cause: Cause
     #: Segments that it created for other processes, by owner.
     made: Mapping[str, list[str]] = MappingProxyType({})
@@ -133,7 +133,7 @@ class HandlesDropped(Record):
 
 
 class ActorKilled(Record):
-    """With a request, it is answered when the signal is sent."""
+    """A process called kill. A request is answered when the signal is sent."""
 
     actor: bytes
     no_restart: bool
@@ -149,7 +149,7 @@ class ActorConstructed(Record):
 class ActorFailed(Record):
     process: str
     actor: bytes
-    #: Pickled.
+    #: A pickled exception.
     error: bytes
 
 

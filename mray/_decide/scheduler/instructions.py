@@ -11,7 +11,7 @@ Instruction = tuple[Any, ...]
 
 
 class Tell(Record):
-    """Ignored if the process has exited."""
+    """Send a message; ignored if the process has exited."""
 
     process: str
     message: tuple[Any, ...]
@@ -23,13 +23,13 @@ class SpawnWorker(Record):
 
 
 class KillWorker(Record):
-    """SIGKILL."""
+    """Send SIGKILL."""
 
     process: str
 
 
 class RemoveObjects(Record):
-    """Of a detached actor, by its hexadecimal id."""
+    """Remove the objects of a detached actor, by its hexadecimal id."""
 
     owner: str
 

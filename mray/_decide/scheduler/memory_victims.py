@@ -22,7 +22,7 @@ from mray._common.messages import DEAD
 from mray._common.record import Record
 from mray._decide.scheduler.records import BUSY, IDLE, ActorRecord, GrantedLease, Member, WorkerRecord
 
-#: Ascending.
+#: Costs of ending a worker, ascending.
 IDLE_WORKER, TASK_AGAIN, ACTOR_AGAIN, TASK, ACTOR = range(5)
 
 
@@ -40,7 +40,7 @@ class Suspect(Record):
 
     @property
     def runs_task(self) -> bool:
-        """Perhaps a later one of its lease than its label names."""
+        """Whether it runs a task, perhaps a later one of its lease than its label names."""
         return self.began > 0 and self.cost in (TASK_AGAIN, TASK)
 
     @property

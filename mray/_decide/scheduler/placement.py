@@ -203,11 +203,11 @@ class PlacementContext(Protocol):
 class Groups:
     def __init__(self, context: PlacementContext) -> None:
         self._context = context
-        #: Not the removed ones.
+        #: Groups that are not removed.
         self.records: dict[bytes, GroupRecord] = {}
         #: Invariant: exactly the named groups in `records`.
         self._names: dict[tuple[str, str], GroupRecord] = {}
-        #: They may have bundles in use.
+        #: Removed groups that may have bundles in use.
         self._removed: dict[bytes, GroupRecord] = {}
         self._removed_rows = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
 
@@ -303,7 +303,7 @@ class Groups:
 
     # ------------------------------------------------------------------------------------ asking
     def site(self, where: Any) -> BundleSite | None:
-        """None without a ``group``. An unknown group was removed."""
+        """The demand's site; None without a ``group``. An unknown group was removed."""
         if where is None:
             return None
         group_id, index = where

@@ -17,10 +17,10 @@ DEAD_RECORD_BYTES = 1 << 20
 #: Exited workers whose last calls the timeline retains, by count and by bytes.
 LAST_CALLERS = 1000
 LAST_CALL_BYTES = 1 << 20
-#: At most, ahead of need.
+#: Workers started ahead of need, at most.
 PRESTART = 2
 
-#: Of the environment.
+#: Prefix of mray's private environment variables.
 PRIVATE_VARIABLES = "MRAY_WORKER_"
 #: Replaces the value of a variable in listings, which may be a secret.
 HIDDEN = "<redacted>"
@@ -28,11 +28,11 @@ HIDDEN = "<redacted>"
 WRAPPER_VARIABLE = PRIVATE_VARIABLES + "WRAPPER"
 #: The interpreter that a worker is started with (`mray._runtime.processes.launch.LaunchedInterpreter`).
 INTERPRETER_VARIABLE = PRIVATE_VARIABLES + "INTERPRETER"
-#: By the loader, the C library or the interpreter.
+#: Variables that the loader, the C library or the interpreter reads.
 READ_AT_START = ("LD_", "PYTHON", "MALLOC_", "GLIBC_TUNABLES", "LANG", "LC_", "TZ", "OPENSSL_CONF")
 #: Foreign code runs in each process that starts: it may start threads, and count processes.
 RUN_AT_START = ("LD_PRELOAD", "LD_AUDIT")
-#: By numerical libraries, which preloading imports before the fork.
+#: Variables that numerical libraries read, which preloading imports before the fork.
 READ_AT_IMPORT = (
     *("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "TORCH_", "PYTORCH_"),
     *("ARROW_", "HF_", "NPY_", "NUMPY_", "SCIPY_", "SKLEARN_", "TRANSFORMERS_"),
@@ -47,7 +47,7 @@ def shown_variables(environment: Iterable[tuple[str, str]]) -> dict[str, str]:
     return {name: HIDDEN for name, _value in environment if not name.startswith(PRIVATE_VARIABLES)}
 
 
-#: By index; 0: as close as possible.
+#: The distance of two devices, by index; 0: as close as possible.
 Apart = Callable[[int, int], int]
 
 

@@ -82,13 +82,13 @@ class Claimant:
         affinity: Any = None,
         fail_fast: bool = False,
     ) -> None:
-        #: Held while it lives.
+        #: Resources held while it lives.
         self.amounts = amounts
         #: Must exist when it is placed, free or not: an actor that holds no CPU runs where there are CPUs.
         self.placement = placement
         self.environment = environment
         self.label = label
-        #: None: the machine.
+        #: The source of its resources; None: the machine.
         self.site = site
         #: "auto", a tuple of CPUs, or None; and the CPUs that its worker is pinned to.
         self.affinity = tuple(affinity) if isinstance(affinity, list) else affinity
@@ -119,7 +119,7 @@ class Claimant:
 
     @property
     def sources(self) -> Iterable[str]:
-        """Others wait for what it holds under these names."""
+        """The names under which others wait for what it holds."""
         return self.amounts if self.site is None else (self.site.scope,)
 
     @property
@@ -170,7 +170,7 @@ class ActorRecord(Claimant):
         self.name: str | None = spec.get("name")
         self.namespace = str(spec.get("namespace") or "")
         self.detached = bool(spec.get("detached"))
-        #: Its own if it is detached, else its creator's.
+        #: The lifetime root: its own if it is detached, else its creator's.
         self.root = root
         #: -1: unlimited.
         self.restarts_left = int(spec.get("max_restarts") or 0)
@@ -180,7 +180,7 @@ class ActorRecord(Claimant):
         #: Processes with handles. An actor that is not detached ends with its last holder.
         self.holders: Ordered[str] = Ordered()
         self.watchers: Ordered[str] = Ordered()
-        #: The arguments of its constructor are still to arrive.
+        #: Whether its constructor's arguments are still to arrive.
         self.announced = bool(spec.get("announced"))
         #: It waits before a restart, since its process died in the constructor.
         self.resting = False
@@ -214,7 +214,7 @@ class Member:
         self.process = process
         self.pid = pid
         self.root = root
-        #: By id, granted or waiting for a worker or resources, and by request.
+        #: Leases by id, granted or waiting for a worker or resources, and by request.
         self.leases: dict[int, GrantedLease] = {}
         self.requests: dict[int, GrantedLease] = {}
         #: Actors that it created, holds handles of, watches.

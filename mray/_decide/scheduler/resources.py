@@ -21,7 +21,7 @@ FREE = "_free_lease"
 #: Resources that a blocked claimant returns while it waits.
 LENDABLE = (CPU, FREE)
 
-#: By resource; positive units.
+#: Resource -> positive units.
 Amounts = dict[str, int]
 
 
@@ -78,7 +78,7 @@ def _together(_one: GpuId, _other: GpuId) -> int:
 class ResourcePool:
     """All resources of the machine, or (`mray._decide.scheduler.placement.BundlePool`) of one bundle."""
 
-    #: Called only where there is a choice.
+    #: The distance of two GPUs; called only where there is a choice.
     apart: Callable[[GpuId, GpuId], int] = staticmethod(_together)
 
     def __init__(
@@ -151,7 +151,7 @@ class ResourcePool:
         return to_quantities(self._declared())
 
     def _declared(self) -> dict[str, int]:
-        """Without mray's own resources."""
+        """Resources without mray's own."""
         return {name: units for name, units in self.total.items() if name != FREE}
 
     def available(self) -> dict[str, float]:
@@ -165,7 +165,7 @@ class ResourcePool:
         return tuple(self.devices[kind].ids[index] for index, _units in holding.devices.get(kind, ()))
 
     def accelerators_of(self, holding: Holding) -> dict[str, list[GpuId]]:
-        """Besides GPUs, by kind."""
+        """Accelerators besides GPUs, by kind."""
         return {kind: list(self.ids_of(holding, kind)) for kind in holding.devices if kind != GPU}
 
     # ------------------------------------------------------------------------------------ taking and giving

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from mray._decide.scheduler.policy import PRIVATE_VARIABLES
 
-#: Sorted by name.
+#: Variables, sorted by name.
 Environment = tuple[tuple[str, str], ...]
 
 ROOT_VARIABLE = PRIVATE_VARIABLES + "ROOT"

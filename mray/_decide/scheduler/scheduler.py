@@ -78,7 +78,7 @@ class Scheduler:
         self.workers = WorkerPool(new_process)
         self.actors = Actors(self)
         self.groups = Groups(self)
-        #: By name.
+        #: Joined processes by name.
         self.members: dict[str, Member] = {}
         self.roots = LifetimeRoots(self.workers, self.end_worker)
         self.leases: dict[int, GrantedLease] = {}
@@ -366,7 +366,7 @@ class Scheduler:
             holding.pool.take_back(holding)
 
     def _lease_holding(self, process: str) -> Holding | None:
-        """Of the task in this worker; actors retain theirs while they wait."""
+        """Resources of the task in this worker; actors retain theirs while they wait."""
         worker = self.workers.workers.get(process)
         if worker is None or worker.state == LEAVING or not isinstance(worker.claimant, GrantedLease):
             return None
@@ -453,7 +453,7 @@ class Scheduler:
             self._vacate(claimant)
 
     def kill(self, claimant: Claimant, kind: str, text: str, *, may_restart: bool = False) -> None:
-        """The claimant is notified when its worker is dead."""
+        """Kill a worker; the claimant is notified when it is dead."""
         worker = claimant.worker
         assert worker is not None
         if worker.intended is None or not may_restart:
@@ -507,7 +507,7 @@ class Scheduler:
         self.evict(claimant, CAUSE_REFUSED, f"{claimant.label}: {_FULL}: {there}.")
 
     def _seat(self, claimant: Claimant) -> None:
-        """The claimant has its resources."""
+        """Find a worker for a claimant that has its resources."""
         worker = self.workers.take(claimant, self._sees(claimant), self._suits)
         if worker is not None:
             self._assign(worker, claimant)
@@ -522,7 +522,7 @@ class Scheduler:
         return claimant.holding.pool.ids_of(claimant.holding)
 
     def _sees(self, claimant: Claimant) -> tuple[GpuId, ...]:
-        """As in `WorkerRecord.gpus`."""
+        """Its worker's GPUs, as in `WorkerRecord.gpus`."""
         assert claimant.holding is not None
         has_part = self._mps and any(units < UNIT for _index, units in claimant.holding.devices.get(GPU, ()))
         return (*self._gpus_of(claimant), SHARED) if has_part else self._gpus_of(claimant)
@@ -649,7 +649,7 @@ class Scheduler:
             assert (lease.request in lease.client.requests) == (lease.worker is None)
 
 
-#: By name: builtin values, built on request.
+#: Listings by name: builtin values, built on request.
 _LISTINGS: dict[str, Callable[..., Any]] = {
     "cluster_resources": lambda scheduler: {**scheduler.pool.quantities(), **scheduler.groups.totals()},
     "available_resources": lambda scheduler: {**scheduler.pool.available(), **scheduler.groups.free()},

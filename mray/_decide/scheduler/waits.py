@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mray._decide.scheduler.placement import Groups
     from mray._decide.scheduler.resources import ResourcePool
 
-#: In a sentence.
+#: Holders that a sentence names.
 _MOST_NAMED = 5
 
 
@@ -45,7 +45,7 @@ def waits(scheduler: WaitsContext) -> Iterator[Wait]:
 
 
 def _holders(scheduler: WaitsContext, name: str) -> list[Claimant]:
-    """Of a resource of the machine, or of a placement group."""
+    """Holders of a resource of the machine, or of a placement group."""
     found: list[Claimant] = [group for group in scheduler.groups.records.values() if group.pools and group.amounts.get(name)]
     for claimant in scheduler.claimants():
         holding = claimant.holding
@@ -58,7 +58,7 @@ def _holders(scheduler: WaitsContext, name: str) -> list[Claimant]:
 
 
 def sentence(scheduler: WaitsContext, wait: Wait) -> str:
-    """The claimant, its demand, and the holders."""
+    """A sentence: the claimant, its demand, and the holders."""
     lacks, (claimant, *others) = wait
     labels = Counter(other.label for other in others).most_common(_MOST_NAMED)
     behind = f" (nor can, behind it, {', '.join(f'{count} x {label}' for label, count in labels)})" if labels else ""
@@ -86,7 +86,7 @@ def _described(holder: Claimant, name: str) -> str:
 
 
 def root_of_waiting(claimant: Claimant) -> str:
-    """Empty for none."""
+    """The root that a claimant waits for; "" for none."""
     if isinstance(claimant, GrantedLease):
         return claimant.client.root
     return claimant.root if isinstance(claimant, ActorRecord) else str(getattr(claimant, "job", ""))

@@ -21,9 +21,9 @@ class WorkerPool:
     def __init__(self, new_process: Callable[[], str]) -> None:
         self._new_process = new_process
         self.workers: dict[str, WorkerRecord] = {}
-        #: By use; the most recently busy is taken first.
+        #: Idle workers by use; the most recently busy is taken first.
         self._idle: dict[tuple[Environment, _Gpus], dict[str, WorkerRecord]] = {}
-        #: The longest idle first.
+        #: Idle workers, the longest idle first.
         self._idle_order: dict[str, WorkerRecord] = {}
         #: The number of starting workers; of failed starts in a row.
         self._starting: Tally[Environment] = Tally()

@@ -88,7 +88,7 @@ class Program:
         self._inlets = code.inlets
         self._cells = code.cells
         self._blank = [None] * len(code.cells)
-        #: From the next execution on; guarded, like the exchange of actions, by `_exchanging`.
+        #: The probe from the next execution on; guarded, like the exchange of actions, by `_exchanging`.
         self._wanted: Probe | None = None
         self._exchanging = threading.Lock()
         #: Whether `run` returns at the end of the execution even without pending work.
@@ -101,7 +101,7 @@ class Program:
         self._alone = [operation.kind == READ and operation.channel in lone for operation in assignment.operations]
         self._place = 0
         self.thread = threading.get_ident()
-        #: Finished ones.
+        #: Finished executions.
         self.executions = 0
         self.closed = False
 
@@ -181,7 +181,7 @@ class Program:
             del self.__dict__["run"]
 
     def state(self) -> ProgramState:
-        """Any thread of the actor's process."""
+        """The actor's position. Any thread of the actor's process."""
         stack = _stack_of(self.thread)
         place, executions, running = self._place, self.executions, False
         inner = stack
@@ -198,7 +198,7 @@ class Program:
         return ProgramState(os.getpid(), executions, place, () if running else self._missing(place), running, text)
 
     def _missing(self, place: int) -> tuple[int, ...]:
-        """Consecutive READs of a step are one action."""
+        """Channels that the READ waits for; consecutive READs of a step are one action."""
         operations = self.assignment.operations
         missing = []
         for operation in operations[place:]:
@@ -233,7 +233,7 @@ def _reads_by(reader: ChannelReader, wanted: ChannelReader | None) -> bool:
 
 
 def _stack_of(thread: int) -> list[FrameType]:
-    """Outermost first."""
+    """A thread's frames, outermost first."""
     frames = []
     with uncollected:
         frame = sys._current_frames().get(thread)
@@ -248,7 +248,7 @@ def _is_main_thread() -> bool:
 
 
 class GraphService:
-    """For the main thread, except `ready`, `owner_gone` and `attaching`."""
+    """All programs of an actor. Main thread only, except `ready`, `owner_gone` and `attaching`."""
 
     def __init__(self, host: GraphHost, is_its_thread: Callable[[], bool] = _is_main_thread, probes: tuple[Probe, ...] = ()) -> None:
         self._host = host
@@ -258,7 +258,7 @@ class GraphService:
         #: Used where a graph has more processes than cores.
         self._spinner_oversubscribed = host.spinner.in_turns()
         self._programs: tuple[Program, ...] = ()
-        #: Each program with the others.
+        #: Each program, and all others.
         self._turns: tuple[tuple[Program, tuple[Program, ...]], ...] = ()
         #: Processes per core of the largest graph.
         self._per_core = 0.0
@@ -359,11 +359,11 @@ class GraphService:
             program.close()
 
     def owner_gone(self, process: str) -> None:
-        """Any thread."""
+        """Leave a dead owner's graphs. Any thread."""
         self._gone.append(process)
 
     def leave(self, graph_id: str) -> None:
-        """Leave a graph before the main thread. Any thread."""
+        """Make the main thread leave a graph. Any thread."""
         self._gone.append(graph_id)
 
     def _leave_gone(self) -> None:
@@ -381,7 +381,7 @@ class GraphService:
 
     @property
     def programs(self) -> tuple[Program, ...]:
-        """Any thread."""
+        """All programs. Any thread."""
         return self._programs
 
     # ------------------------------------------------------------------------------------ running

@@ -40,7 +40,7 @@ class Code(NamedTuple):
     actions: list[Action]
     waits: list[Callable[[], bool]]
     cells: list[Any]
-    #: Those that may owe messages.
+    #: Inlets that may owe messages.
     inlets: list[Inlet]
 
 

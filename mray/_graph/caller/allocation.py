@@ -53,7 +53,7 @@ class Allocation:
         self.actors = actors
         self._workers = {} if workers is None else workers
         self._keep = keep
-        #: Of the watches on actors and copiers.
+        #: Cancel the watches on actors and copiers.
         self._watches: list[Cancel] = []
         self.processes = {DRIVER: host.process, **processes}
         #: Living processes with a copy.

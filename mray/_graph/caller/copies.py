@@ -47,7 +47,7 @@ _HINT = (
 
 
 def why_not(plan: Plan) -> str:
-    """Empty if it can be copied."""
+    """Why a graph cannot be copied; "" if it can."""
     if plan.groups or any(step.group >= 0 for step in plan.graph.steps):
         return "its actors take part in collective operations"
     for channel in plan.channels:
@@ -212,7 +212,7 @@ class GraphCopy:
         return f"{self}, which this process has not executed." if self._copy is None else self._copy.report(timeout)
 
     def get_id(self) -> str:
-        """The original's."""
+        """The original's id."""
         return self._handle.plan.graph_id
 
     def __str__(self) -> str:

@@ -119,11 +119,11 @@ class Executions:
         #: Reentrant, since finalizers may run while it is held: they are refused (`_mend`).
         self._lock = threading.RLock()
         self.state = ALIVE
-        #: Raised when not ALIVE; None: channel closed.
+        #: The error raised when not ALIVE; None: channel closed.
         self.cause: Exception | None = None
 
         self._input = Input(plan, made.ends.writers, host.failure, limits)
-        #: Equals the messages of the input channel, unless `_is_cut`.
+        #: Submitted executions: the messages of the input channel, unless `_is_cut`.
         self._submitted = 0
         #: Whether an asynchronous exception may have come between sending an input and creating its ref.
         self._is_cut = False
@@ -283,13 +283,13 @@ class Executions:
         return len(self.results.kept) >= self.limits.kept
 
     def note_drop(self, dropped: tuple[int, int | None]) -> None:
-        """Takes no lock, for finalizers."""
+        """Record an unread ref's drop. Takes no lock, for finalizers."""
         self.results.dropped.append(dropped)
         if self.room_wanted:
             self.host.reactor.defer(lambda: None)  # wakes waiting threads
 
     def may_submit(self) -> bool:
-        """Lock held."""
+        """Whether `submit_nowait` would not wait. Lock held."""
         return bool(self.state) or (self._way_is_clear() and self.has_room())
 
     def has_room(self) -> bool:
@@ -343,7 +343,7 @@ class Executions:
             return self._take(index, output)
 
     def _take(self, index: int, output: int | None) -> Any:
-        """Lock held."""
+        """Take a result, or `NOTHING`. Lock held."""
         results = self.results
         if index >= results.finished:
             self.read_ahead(index)
@@ -559,7 +559,7 @@ class Completions:
         self._furthest = -1
         #: Callbacks of earlier executions have been called.
         self._seen = 0
-        #: Of callers that want to submit.
+        #: Callbacks of callers that want to submit.
         self._room: list[Callback] = []
         #: An attribute, so that an interrupt in one thread loses no callback of another.
         self._due: deque[Callback] = deque()

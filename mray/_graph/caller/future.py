@@ -36,7 +36,7 @@ class CompiledDAGFuture(Unique):
     def __init__(self, graph: Executions, index: int, channel: int | None = None) -> None:
         self._graph = graph
         self._index = index
-        #: None if the graph has one output and no list.
+        #: The output's position; None if the graph has one output and no list.
         self._channel = channel
         self._awaited = False
         self._done = False

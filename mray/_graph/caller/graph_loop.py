@@ -30,13 +30,13 @@ FAIRNESS = 1e-3
 
 
 class LoopWatcher:
-    """For the loop's thread, except `_ready` and `_wake`."""
+    """Watches an event loop. In the loop's thread, except `_ready` and `_wake`."""
 
     def __init__(self, host: GraphHost, loop: asyncio.AbstractEventLoop) -> None:
         self._host = host
         #: The callback closes the epoll, since this watcher is in reference cycles.
         self._loop = weakref.ref(loop, lambda _gone: self._unwatch(None))
-        #: Waited for by coroutines of this loop.
+        #: Graphs that coroutines of this loop wait for.
         self._awaited: set[Completions] = set()
         self._poll: select.epoll | None = None
         self._doorbells: tuple[int, ...] = ()
@@ -45,10 +45,10 @@ class LoopWatcher:
         self._attends = False
         self._spin = LoopSpin(lambda: len(self._awaited), self._look, self._attend)
         self._waiting: set[Any] = set()
-        #: Of `_wake`.
+        #: Cancels the call of `_wake`.
         self._cancel: Cancel = nothing
         self._yielded = 0.0
-        #: Of polls before a coroutine yields.
+        #: Bounds the polls before a coroutine yields.
         self.patience = AdaptiveSpinner(YIELD_AFTER)
 
     def is_due(self) -> bool:
@@ -154,14 +154,14 @@ class LoopWatcher:
         call_in_loop(loop, lambda: self._unwatch(loop))
 
     def _ready(self) -> bool:
-        """Actors in this process ring no doorbell."""
+        """Whether a callback may be due. Actors in this process ring no doorbell."""
         service = self._host.service
         if not self._host.reactor.wakeup_fds and service is not None and service.ready():
             return True
         return any(completions.ready() for completions in tuple(self._awaited))
 
     def _wake(self) -> None:
-        """Usually in the reading thread."""
+        """Make the loop poll. Usually in the reading thread."""
         loop = self._loop()
         if loop is not None:
             call_in(loop, self._look_and_wait)
@@ -173,7 +173,7 @@ class LoopWatcher:
 
 
 def watcher_of(host: GraphHost) -> LoopWatcher:
-    """RuntimeError if this thread runs no event loop."""
+    """This thread's watcher. RuntimeError if it runs no event loop."""
     loop = running_loop()
     watcher = host.loop_watchers.get(loop)
     if watcher is None:

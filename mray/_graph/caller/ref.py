@@ -29,7 +29,7 @@ class CompiledDAGRef(GraphRef):
     def __init__(self, graph: Executions, index: int, channel: int | None = None) -> None:
         self.graph = graph
         self.index = index
-        #: None if the graph has one output and no list.
+        #: The output's position; None if the graph has one output and no list.
         self._channel = channel
         self._done = False
 

@@ -38,7 +38,7 @@ class Results:
         self._lost = lost
         #: Whether an asynchronous exception may have come between reading a message and counting it.
         self.is_cut = False
-        #: By output, its function of the readers' values.
+        #: Each output's function of the readers' values.
         self._picks = tuple(picks)
         self.finished = 0
         #: Messages read, by reader; values of the first unfinished execution.
@@ -48,7 +48,7 @@ class Results:
         self.kept: dict[int, list[Any]] = {}
         #: (execution, output) of refs that were dropped unread; finalizers only append.
         self.dropped: deque[tuple[int, int | None]] = deque()
-        #: The same of unfinished executions.
+        #: Unread outputs of unfinished executions whose refs were dropped.
         self.unwanted: dict[int, set[int | None]] = {}
 
     def read_by(self, reads: Sequence[Callable[[], Any]]) -> None:

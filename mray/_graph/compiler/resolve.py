@@ -20,7 +20,7 @@ from mray._ipc.layout import RingLayout, entries_for
 
 #: Bytes of an entry: payloads of 4 KiB, with their description, travel inside the ring.
 ENTRY_BYTES = 4096 + 256
-#: For rings of more than `MANY_ENTRIES`.
+#: Entry bytes for rings of more than `MANY_ENTRIES`.
 SMALL_ENTRY_BYTES = 1024
 MANY_ENTRIES = 64
 #: Payload slots before values are given away.
@@ -44,7 +44,7 @@ def layout_for(in_flight: int, readers: int, *, lends: bool = False) -> RingLayo
 
 
 def consumers(graph: Graph) -> dict[Source, tuple[str, ...]]:
-    """In order of first use."""
+    """Endpoints that use each source, in order of first use."""
     users: dict[Source, list[str]] = {}
     for step in graph.steps:
         for source in step.sources:
@@ -112,7 +112,7 @@ def _is_late(graph: Graph, sites: Mapping[str, Site], source: Source, transport:
 
 
 def _routes(graph: Graph, sites: Mapping[str, Site], relays: bool) -> Iterator[tuple[Source, str, str, tuple[str, ...]]]:
-    """With `relays`, readers may pass values on."""
+    """The channels. With `relays`, readers may pass values on."""
     for source, endpoints in consumers(graph).items():
         writer = graph.endpoint_of(source)
         # The driver has no program to hold the input for its own output.

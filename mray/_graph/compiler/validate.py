@@ -26,13 +26,13 @@ from mray._graph.plan import ATTRIBUTE, DIRECT, DRIVER, INPUT, ITEM, MIXED, PART
 @dataclass(frozen=True)
 class Validated:
     graph: Graph
-    #: By endpoint.
+    #: Constants among arguments, by endpoint.
     constants: dict[str, list[Any]]
     #: By actor id; retained by the compiled graph.
     handles: dict[str, Any]
-    #: By endpoint of a function.
+    #: Options of function workers, by endpoint.
     workers: dict[str, dict[str, Any]] = field(default_factory=dict)
-    #: By number.
+    #: Indexed by number.
     communicators: tuple[Carrier, ...] = ()
 
 
@@ -243,7 +243,7 @@ class _Carriers:
         self._accelerator = accelerator
         self._made: dict[frozenset[Any], AcceleratorGroup] = {}
         self._nccl: dict[frozenset[Any], NcclGroup] = {}
-        #: By number.
+        #: Indexed by number.
         self.used: list[Carrier] = []
 
     def carries(self, hint: TorchTensorType) -> bool:
@@ -293,7 +293,7 @@ def _collective(operation: CollectiveOperation, rank: int) -> Collective:
 
 
 def _reading_actors(node: DAGNode) -> list[Any]:
-    """ValueError when the driver is among the readers."""
+    """Actors that read a result. ValueError when the driver reads it."""
     found = []
     for user in node.__dag_outline__().users:
         handle = user.actor_handle if isinstance(user, ClassMethodNode) else None
@@ -314,7 +314,7 @@ class _Workers:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        #: By endpoint.
+        #: Worker options by endpoint.
         self.options: dict[str, dict[str, Any]] = {}
         #: By endpoint, the functions it runs.
         self._steps: dict[str, list[int]] = {}

@@ -129,7 +129,7 @@ class SpanProbe:
 
 
 def _bytes_of(value: Any) -> int:
-    """Of tensors, also in a list, tuple or dict."""
+    """Bytes of tensors, also in a list, tuple or dict."""
     if value.__class__ is dict:
         return sum(map(_bytes_of, value.values()))
     if value.__class__ in (list, tuple):

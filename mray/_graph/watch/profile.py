@@ -36,7 +36,7 @@ PATIENCE = 2.0
 class Attachment(NamedTuple):
     #: ValueError during another profile, RayChannelError when the graph has ended.
     begin: Callable[[Profile], None]
-    #: Around the input's writing and the results' reading.
+    #: Puts probes around the input's writing and the results' reading.
     put_probes: Callable[[Probe, Probe], None]
     end: Callable[[], None]
     keep: Callable[[Digest], None]
@@ -59,7 +59,7 @@ class Profile:
         self._attachment = attachment
         self._filename = filename
         self._request = ProfileRequest(participants.plan.graph_id, uuid.uuid4().hex, limit, calls, torch)
-        #: Nanoseconds of CLOCK_MONOTONIC; 0: not yet.
+        #: Its begin and end: nanoseconds of CLOCK_MONOTONIC; 0: not yet.
         self.begun = 0
         self.ended = 0
         #: Actors whose spans are missing -> why.
@@ -67,7 +67,7 @@ class Profile:
         self.notes: list[str] = []
         self._recordings: list[Recording] = []
         self._foreign: list[dict[str, Any]] = []
-        #: Of this process.
+        #: This process's spans.
         self._buffer: Buffer | None = None
         self._marks: DeviceMarks | None = None
 
@@ -150,19 +150,19 @@ class Profile:
             self.lost[name] = "no longer took part in the graph"
 
     def _ask(self, verb: str, payload: bytes, patience: float | None) -> dict[str, bytes | str]:
-        """By actor name, its answer or why there is none."""
+        """Actor name -> its answer or why there is none."""
         answers = self._participants.ask(verb, payload, patience)
         return {self._participants.name(endpoint, DRIVER_NAME): answer for endpoint, answer in answers.items()}
 
     # ------------------------------------------------------------------------------------ what there is
     @property
     def seconds(self) -> float:
-        """Of the profile."""
+        """Length of the profile."""
         return ((self.ended or clock()) - self.begun) * 1e-9 if self.begun else 0.0
 
     @property
     def spans(self) -> list[Span]:
-        """Of all processes by their beginnings; empty before the end."""
+        """Spans of all processes by their beginnings; empty before the end."""
         return sorted(itertools.chain.from_iterable(each.spans for each in self._recordings), key=lambda span: (span.begin, -span.end))
 
     @property

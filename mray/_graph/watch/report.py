@@ -108,7 +108,7 @@ class _Names:
 
 
 def counters(participants: Participants, own: Mapping[int, ChannelWriter]) -> dict[int, dict[str, int]]:
-    """By channel number, including `own` writers; without actors that compute for long."""
+    """Counters by channel number, including `own` writers; without actors that compute for long."""
     by_channel = {number: writer.statistics() for number, writer in own.items()}
     for answer in participants.ask(STATISTICS, participants.plan.graph_id.encode(), PATIENCE).values():
         if not isinstance(answer, str):

@@ -36,7 +36,7 @@ ray = _Client()
 
 
 class ClientObjectRef:
-    """There are no such refs."""
+    """A ref of a client; there are none."""
 
     def __init__(self) -> None:
         raise TypeError("refs come from calls and put")

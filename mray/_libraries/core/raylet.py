@@ -55,7 +55,7 @@ class Config:
 
     @staticmethod
     def max_grpc_message_size() -> int:
-        """In bytes."""
+        """Bytes of a message."""
         return 512 << 20
 
 

@@ -32,7 +32,7 @@ class ServeSubmissionClient:
             raise ValueError(f"mray runs on this machine alone, and {dashboard_head_address!r} is another")
 
     def get_serve_details(self) -> dict[str, Any]:
-        """As plain values."""
+        """Serve's state, as plain values."""
         from ray.serve.context import _get_global_client  # noqa: PLC0415
         from ray.serve.schema import ServeInstanceDetails  # noqa: PLC0415
 

@@ -6,7 +6,7 @@ from mray._inside.machine import usage_here
 
 __all__ = ["RESOURCE_CONSTRAINT_PREFIX", "get_system_memory", "get_used_memory"]
 
-#: as in ``{"accelerator_type:A100": 0.001}``
+#: a prefix, as in ``{"accelerator_type:A100": 0.001}``
 RESOURCE_CONSTRAINT_PREFIX = "accelerator_type:"
 
 

@@ -144,5 +144,5 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
 
 
-#: of Ray's own modules
+#: the logger of Ray's own modules
 logger = logging.getLogger("ray")

@@ -155,7 +155,7 @@ class ActorCaller:
 
     # ------------------------------------------------------------------------------------ questions
     def error(self, doing: str = "") -> BaseException:
-        """For calls to a dead actor; `doing` is a sentence for its text."""
+        """The error of calls to a dead actor; `doing` is a sentence for its text."""
         return actor_error(self.actor_id, self.class_name, self.actor.cause, doing=doing)
 
     def connection_of(self, _call: Call) -> Connection | None:

@@ -46,7 +46,7 @@ class _Waiter:
 
 
 class AwaitedRefs:
-    """Of one event loop. For the loop's thread, except `_arrived`."""
+    """Futures of one event loop. For the loop's thread, except `_arrived`."""
 
     def __init__(self, client: Client, loop: asyncio.AbstractEventLoop) -> None:
         self._client = client
@@ -132,7 +132,7 @@ class AwaitedRefs:
 
     # ------------------------------------------------------------------------------------ arriving
     def _arrived(self, waiter: _Waiter) -> None:
-        """In the reading thread, with the client's lock."""
+        """Queue a waiter. In the reading thread, with the client's lock."""
         self._arrivals.append(waiter)
         loop = self._loop()
         if self._told or loop is None:
@@ -201,7 +201,7 @@ class AwaitedRefs:
         return read
 
     def _look(self) -> None:
-        """The reactor's epoll is readable."""
+        """Read: the reactor's epoll is readable."""
         read = self._read()
         self._vain = 0 if read else self._vain + 1
         loop = self._loop()
@@ -221,7 +221,7 @@ class AwaitedRefs:
             self._may_sleep(not self._spin.active)
 
     def close(self) -> None:
-        """The session ends. Any thread."""
+        """Set all futures: the session ends. Any thread."""
         loop = self._loop()
         if not self._watches or loop is None or loop.is_closed():
             return

@@ -34,7 +34,7 @@ class CallContext:
         self.restarted = False
         self.resources: dict[str, float] = {}
         self.gpu_ids: list[Any] = []
-        #: Besides GPUs: ids by kind.
+        #: Ids by kind, besides GPUs.
         self.accelerators: dict[str, list[str]] = {}
         self.runtime_env: dict[str, Any] = {}
         self.max_task_retries = 0

@@ -42,16 +42,16 @@ class Call:
     pins: Any = None
     #: Keeps the actor alive.
     handle: Any = None
-    #: Of arguments that lie in a segment.
+    #: The entry of arguments that lie in a segment.
     keep: Entry | None = None
     options: dict[str, Any] | None = None
     #: Arguments whose values are pending.
     waiting = 0
     #: The task that made the call, None in a driver.
     parent: bytes | None = None
-    #: Left; `CANCELLED` after a cancellation.
+    #: Retries left; `CANCELLED` after a cancellation.
     retries = 0
-    #: In an earlier attempt.
+    #: Whether an earlier attempt was sent.
     was_sent = False
     memory_kills = 0
     name = ""
@@ -125,7 +125,7 @@ class Call:
         return (self.options or {}).get("name") or self.name or function, function
 
     def row(self, state: str, process: str) -> Row:
-        """For observers: in this state, and sent to this process or about to be."""
+        """A row for observers: in this state, and sent to this process or about to be."""
         demand = getattr(self.source, "demand", None) or {}
         name, function = self.names()
         return {
@@ -153,7 +153,7 @@ class Call:
         return True
 
     def cancel(self) -> None:
-        """Client's lock held."""
+        """Fail as cancelled. Client's lock held."""
         self.fail(TaskCancelledError(TaskID(self.task_id)))
 
     def release(self) -> None:

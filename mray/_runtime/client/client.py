@@ -134,7 +134,7 @@ class Client(Endpoint):
         self.hang_up()
 
 
-#: Also of ended sessions if still referenced.
+#: Clients, also of ended sessions if still referenced.
 _clients: weakref.WeakSet[Client] = weakref.WeakSet()
 #: Clients whose descriptors the program has closed. Never closed or collected, since the numbers may denote other files now.
 _torn: list[Client] = []

@@ -88,7 +88,7 @@ def info_of_answer(payload: bytes) -> tuple[str, str]:
 
 
 def remember(failed: FailedCall) -> None:
-    """Client's lock held."""
+    """Store a failed call. Client's lock held."""
     _failed.append(tuple(failed))
 
 

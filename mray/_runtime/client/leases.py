@@ -45,7 +45,7 @@ class TaskPool:
         #: Failed tasks until their next attempt. Those whose worker was killed because memory ran low rest longer each time; such attempts
         #: do not count against `max_retries`.
         self.resting: set[Call] = set()
-        #: Being carried out.
+        #: Instructions being carried out.
         self._under_way: do.Instructions | None = None
 
     def follow(self, instructions: do.Instructions) -> None:

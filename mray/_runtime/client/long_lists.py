@@ -46,9 +46,9 @@ class LongList:
         self.entries: dict[Entry, int] = {}
         #: A heap: the numbers of entries whose values have arrived.
         self._arrived: list[int] = []
-        #: Values of other owners have not been requested.
+        #: Whether values of other owners have not been requested.
         self.asks = False
-        #: Used since the last check.
+        #: Whether it was used since the last check.
         self.is_fresh = True
 
     def known(self, refs: list[ObjectRef]) -> int:

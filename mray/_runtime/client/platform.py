@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Platform(NamedTuple):
-    """(A worker's `Process` is given to the worker.)"""
+    """A process's platform. (A worker's `Process` is given to the worker.)"""
 
     clock: Clock
     transport: Transport
@@ -36,5 +36,5 @@ class Platform(NamedTuple):
 
 
 def own_platform(session_dir: str) -> Platform:
-    """For a member of the session in this directory."""
+    """The kernel's platform, for a member of the session in this directory."""
     return Platform(Clock(), Sockets(session_dir), SharedMemory(), Wakeups)

@@ -121,7 +121,7 @@ def _entries_of(call: Call) -> Iterable[Entry]:
 
 
 def remember(call: Call) -> None:
-    """The task has returned large values. Client's lock held."""
+    """Store the recipe of a task that has returned large values. Client's lock held."""
     if call.retries and call.retries != CANCELLED and call.keep is None:
         recipe = None
         for entry in _entries_of(call):

@@ -47,7 +47,7 @@ class StreamCall(Call):
 
     @property
     def options(self) -> dict[str, Any]:
-        """With the state of the stream at the time the call is sent."""
+        """The call's options with the state of the stream at the time the call is sent."""
         return self._given
 
     @options.setter
@@ -139,7 +139,7 @@ class StreamReader:
             entry.complete(m.FAILED, payload)
 
     def _error(self) -> Any:
-        """Of items beyond the end; pickled."""
+        """The pickled error of items beyond the end."""
         done = self._done
         if done.form == m.FAILED:
             return done.payload
@@ -231,7 +231,7 @@ _WAYS: dict[type[Any], Callable[[StreamReader, Any], None]] = {
 
 
 def listener(client: Client) -> Callable[..., None]:
-    """Of STREAM_ITEMS. Client's lock held."""
+    """The handler of STREAM_ITEMS. Client's lock held."""
 
     def on_items(connection: Connection, task_id: bytes, first: int, items: list[Result]) -> None:
         call = connection.calls.get(task_id)

@@ -35,9 +35,9 @@ class Wakeups(Doorbells):
         self.descriptors = Descriptors(client, self._answer)
         self._own: Doorbell | None = None
         self._others: dict[str, Doorbell] = {}
-        #: By the processes that ring this one by semaphores.
+        #: Relays of processes that ring this one by semaphores.
         self._relays: dict[str, list[Relay]] = {}
-        #: Of rings that this process writes, by the ring's name.
+        #: Doorbells of rings that this process writes, by the ring's name.
         self._groups: dict[str, GroupDoorbell] = {}
 
     def of(self, process: str) -> Doorbell:

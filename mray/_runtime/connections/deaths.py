@@ -25,7 +25,7 @@ from mray.exceptions import (
     describe_status,
 )
 
-#: For refs older than a reset of the session.
+#: The error of refs older than a reset of the session.
 RESET = "it was made before the session was reset, which has freed everything made before"
 
 _UNKNOWN = Cause(m.CAUSE_CRASH)

@@ -107,7 +107,7 @@ class Endpoint:
         #: Called in this order when a connection has ended, to release what belongs to it. Arguments: the connection; the error for waiters
         #: if the process at the other end lives and reads no more; whether that process has read no message, for want of a descriptor.
         self.hangup_followers: tuple[Callable[[Connection, Exception | None, bool], None], ...] = (self.requests.connection_ended,)
-        #: Other sessions have other classes.
+        #: This session's class of entries.
         self.entry = entry
         self.count_alone = transport.count_alone
         #: The times of the last posted call, and of its batch's start.

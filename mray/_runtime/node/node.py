@@ -122,10 +122,10 @@ class Node:
         #: The job of a private session's own driver, with which it ends.
         self._only_job = None if options["persistent"] else self.jobs.admit(options["job"], options["driver_pid"], "")
         self._waits = UnmetWaits(self.reactor, self._scheduler, self._tell)
-        #: Only where workers are measured.
+        #: None unless workers are measured.
         self._graceful_kill = self._new_graceful_kill() if options["coverage"] is not None else None
         self._kill = self._supervisor.kill if self._graceful_kill is None else self._graceful_kill.kill
-        #: Only where there are GPUs.
+        #: None without GPUs.
         self._mps = self._new_mps(self._kill) if options["gpus"] else None
         if self._mps is not None:
             self._kill = self._mps.kill

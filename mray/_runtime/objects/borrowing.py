@@ -71,7 +71,7 @@ class Borrowing(Part):
         #: Objects of this process that others hold; and refs inside replies, until they are borrowed.
         self.lent: Ledger[Entry] = Ledger()
         self.pins: Ledger[list[Any]] = Ledger()
-        #: As in the session's table.
+        #: The count in the session's table.
         self._published = 0
         #: Refs and tokens pickled outside of mray.
         self._out_of_band: list[Any] = []

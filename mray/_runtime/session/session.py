@@ -68,7 +68,7 @@ _STORE_SHARE = 0.3
 _SIGNS_OF_GRAPHS = ("mray.dag", "mray._graph")
 #: A directory for temporary files that is on a disk everywhere.
 _ON_DISK = "/var/tmp"
-#: Of a persistent session, as Ray's.
+#: A persistent session's port, as Ray's.
 DEFAULT_PORT = 6379
 #: Open files that a process of a session may have, where the system allows it, and the fewest with which a small session works.
 _DESCRIPTORS = 65536

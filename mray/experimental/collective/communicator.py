@@ -21,7 +21,7 @@ class Communicator:
 class CommunicatorHandle:
     """A group, in the process that created it."""
 
-    #: Of the members, by rank.
+    #: The members' handles, by rank.
     actors: list[Any]
     name: str
     #: ``"GLOO"`` (the CPU) or ``"NCCL"``.

@@ -79,7 +79,7 @@ __all__ = [
 #: Milliseconds, as in torch.distributed.
 JOIN_TIMEOUT = 30 * 60 * 1000
 
-#: This process's, by name; None while joining.
+#: This process's groups, by name; None while joining.
 _own_groups: ProcessLocal[dict[str, BaseGroup | None]] = ProcessLocal(dict)
 _lock = threading.Lock()
 

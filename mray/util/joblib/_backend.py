@@ -206,7 +206,7 @@ def _call_back(settled: queue.SimpleQueue[tuple[Callback, Any] | None]) -> None:
         del item, callback, job
 
 
-#: Of the last ``Parallel``, with its options.
+#: The pool of the last ``Parallel``, with its options.
 _kept: tuple[MemberPool, tuple[int, str]] | None = None
 _lock = threading.Lock()
 

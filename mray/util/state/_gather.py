@@ -51,7 +51,7 @@ _EXITS = {
     m.CAUSE_CRASH: "SYSTEM_ERROR",
 }
 _CREATION_ERRORS = {m.CAUSE_INIT: "TASK_EXECUTION_EXCEPTION", m.CAUSE_REFUSED: "ACTOR_UNSCHEDULABLE_ERROR"}
-#: Of a worker that has not joined yet.
+#: Memory of a worker that has not joined yet.
 _NO_MEMORY = {"object_store_bytes": 0, "pooled_bytes": 0, "spilled_bytes": 0}
 _DRIVER_TASK = (b"\xff" * 8 + NO_ACTOR).hex()
 

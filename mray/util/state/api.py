@@ -117,7 +117,7 @@ def session_directory(address: str | None = None) -> str:
 
 
 def programs_of(directory: str) -> str:
-    """By pid and command line."""
+    """The drivers' pids and command lines."""
     try:
         jobs = ask_node(directory, "snapshot", _LEAST_TIMEOUT)["jobs"]
     except (SessionGoneError, TimeoutError, OSError):
