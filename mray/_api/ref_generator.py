@@ -26,7 +26,6 @@ _NOT_PICKLED = "You cannot return or pass a generator to other task. Serializing
 class StreamingGeneratorStats:
     """The answer that a remote generator gets for each value that it yields."""
 
-    #: Seconds.
     object_creation_dur_s: float
 
 

@@ -79,7 +79,6 @@ def _be_deaf() -> None:
 
 
 def _import_face() -> None:
-    """See Note [face] in `mray._runtime.processes.launch`."""
     if hasattr(sys.modules["mray"], "__version__"):
         return  # a template has done it
     del sys.modules["mray"]

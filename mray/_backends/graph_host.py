@@ -241,7 +241,6 @@ class Host:
             watcher.close()
 
     def disown(self) -> None:
-        """Called in a forked child."""
         error = self._client.fatal
         assert isinstance(error, Exception)
         for graph in list(self.graphs):

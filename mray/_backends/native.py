@@ -78,8 +78,6 @@ class _Plan(NamedTuple):
 
 
 class _Creation:
-    """An actor whose constructor's arguments have not arrived."""
-
     def __init__(self, backend: NativeBackend, spec: dict[str, Any], actor_id: bytes) -> None:
         self._backend = backend
         self.spec = spec

@@ -133,7 +133,6 @@ class ChannelReader(ABC):
         """Whether the waiting message, which must exist, is a `Failed`."""
 
     def position(self) -> int:
-        """The number of the next message."""
         raise NotImplementedError
 
     def ahead(self) -> tuple[ChannelReader, Callable[[], None]] | None:

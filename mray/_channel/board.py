@@ -123,7 +123,6 @@ class Board:
         return _rings(self.world_size) + peer * RING.size
 
     def half(self, number: int) -> int:
-        """A half's byte offset."""
         return self._halves + number * self._half_bytes
 
     def computed(self, number: int) -> int:

@@ -24,7 +24,6 @@ Member = TypeVar("Member", bound=Ranked)
 class RankCommunicator(Communicator, Generic[Member]):
     """A group of actors. Created once and handed to every member, where `initialize` makes the copy a member."""
 
-    #: The library's name, for errors.
     LIBRARY: str
 
     def __init__(self, actor_handles: Sequence[Any], communicator_id: str | None = None) -> None:

@@ -31,7 +31,6 @@ from collections.abc import Iterable
 
 from mray._channel.site import Site
 
-#: By reference, inside the program of one actor.
 LOCAL = "local"
 SHM = "shm"
 #: The same ring; tensors stay in device memory that both processes map.

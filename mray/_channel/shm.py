@@ -80,7 +80,6 @@ class WriterEnd(Record):
     doorbells: Sequence[Doorbell]
     #: Wakes all readers.
     group: GroupDoorbell | None = None
-    #: For errors.
     name: str = ""
 
 
@@ -312,7 +311,6 @@ class ShmWriter(ChannelWriter):
         return True
 
     def end_loans(self) -> None:
-        """Drop passed-on values that every reader has released."""
         self._slots.end_loans()
 
     def position(self) -> int:

@@ -42,7 +42,6 @@ class History:
             self.bytes -= len(records.pop(next(iter(records))))
 
     def append(self, record: Any) -> None:
-        """Add a record without a key."""
         self._number += 1
         self[self._number] = record
 

@@ -630,7 +630,6 @@ _RAY_SCHEME = "ray:"
 
 
 def _engine(address: str | None, local_mode: bool) -> str:
-    """The requested module of `mray._backends`."""
     if address is not None and address.startswith(_RAY_SCHEME):
         if local_mode:
             raise ValueError(f"local_mode=True runs everything in this process, and address={address!r} on a Ray cluster: choose one")
@@ -639,7 +638,6 @@ def _engine(address: str | None, local_mode: bool) -> str:
 
 
 def _conflict(**given: Any) -> str | None:
-    """The error text for options that a running session cannot take."""
     name = next((name for name, value in given.items() if value is not None), None)
     if name is None:
         return None

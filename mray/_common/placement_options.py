@@ -204,5 +204,4 @@ def fits(wanted: Mapping[str, float], bundles: Sequence[Mapping[str, float]]) ->
 
 
 def _short(resources: Mapping[str, float]) -> dict[str, float]:
-    """Whole numbers without a point."""
     return {name: int(amount) if amount == int(amount) else amount for name, amount in sorted(resources.items())}

@@ -136,7 +136,6 @@ class CudaContext:
         return handle.value
 
     def forget(self) -> None:
-        """Forget the context, in a forked child."""
         self.handle = None
         self.is_forked = True
 

@@ -255,7 +255,6 @@ class Platform(ABC):
         return self.devices[0]
 
     def is_in_use(self) -> bool:
-        """Whether further calls create no context."""
         return True
 
     def tensor_types(self) -> tuple[type, ...]:

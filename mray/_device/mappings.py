@@ -67,7 +67,6 @@ class Mapping:
 
     @property
     def is_kept(self) -> bool:
-        """Whether it stays open without users."""
         return False
 
     def close(self) -> None:

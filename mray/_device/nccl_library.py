@@ -57,7 +57,6 @@ class Library:
         self.error: type[Exception] = module.NcclError
 
     def unique_id(self) -> bytes:
-        """A new id, for every rank's `communicator`."""
         _stay_on_this_machine()
         unique_id: bytes = self.module.get_unique_id()
         return unique_id

@@ -57,8 +57,6 @@ class Staged:
 
 
 class _StagingBlock:
-    """Kept alive by a staged tensor."""
-
     __slots__ = ("_block", "_process", "_staged", "_staging", "_stream")
 
     def __init__(self, staging: Staging, block: Block, staged: Staged, stream: int) -> None:
@@ -82,7 +80,6 @@ class Staging:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        #: The copy stream.
         self.stream = lend_stream(device)
         self._pool = pool_of(device, staging=True)
         self._pool.users += 1

@@ -241,7 +241,6 @@ class CudaIpcReader(ShmReader):
     __slots__ = ("_early", "_imports", "_is_ahead", "_is_cut_off", "_lender_is_dead", "_name")
 
     def __init__(self, end: ReaderEnd, *, platform: Platform, name: str = "an edge") -> None:
-        """`name` identifies the edge in errors."""
         self._name = name
         borrower = LeaseHolder(end)
         failure = end.failure

@@ -92,7 +92,6 @@ class SessionMps:
         kill_worker: Callable[[str], None],
         tell: Callable[[str], None],
     ) -> None:
-        """`kill_worker` kills a worker immediately, and `tell` shows a text to all drivers."""
         self._reactor = reactor
         self._folder = os.path.join(session_dir, mps_control.FOLDER)
         self.mode = options["mode"]

@@ -8,7 +8,7 @@
 
 No call waits for the GPU, unless it is `MOST_QUEUED` pieces of work behind. (The first message between two members, and the first
 collective, wait for the other's call.) The work of one communicator is done in the order of the calls, so the orders of all members
-must match. The schedule of a graph ensures that; concurrent graphs must not share a communicator, since nothing orders their calls.
+must match. The schedule of a graph ensures that.
 
 *Memory.* A tensor that is sent on a communication stream is retained until it is sent; a received one lies in memory of that stream, whose
 allocator is notified that the reader's stream uses it too (`record_stream`).
@@ -45,7 +45,6 @@ from mray._gpu.stream_group import StreamGroup
 from mray._inside.plans import select
 from mray._inside.transports import join
 
-#: Seconds between polls while work is on the streams.
 TICK = 0.02
 #: Unfinished pieces of work after which a member waits for its GPU, since sent tensors take memory until then.
 MOST_QUEUED = 64

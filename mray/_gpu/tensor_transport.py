@@ -197,7 +197,6 @@ class TensorStore(Part):
         return m.TENSORS, payload, packed.refs
 
     def put(self, value: Any, transport: TensorTransport, actor: tuple[bytes, str]) -> ObjectRef:
-        """Own a value whose tensors stay in this process."""
         client = self._client
         object_id = new_object_id()
         form, payload, refs = self.freeze(value, encode_transport(transport), object_id, client.process, None, actor)
@@ -312,7 +311,6 @@ class TensorStore(Part):
         self._loans.hung_up(connection)
 
     def process_ended(self, end: Ended) -> None:
-        """Drop the tensors held for a dead process."""
         for object_id in self._kept.ended(end.process):
             self.drop(object_id)
         self._loans.ended(end.process)
@@ -409,7 +407,6 @@ class TensorStore(Part):
         self._client.reactor.defer(discard)
 
     def look_ahead(self, arguments: Sequence[ArgumentValue]) -> None:
-        """Fetch the tensors of these arguments early."""
         for value in arguments:
             if value.form == m.TENSORS and value.object_id not in self._ahead and type(value.payload[4]) is str:
                 while len(self._ahead) >= MOST_AHEAD:
@@ -417,7 +414,6 @@ class TensorStore(Part):
                 self._ahead[value.object_id] = self.begin(value.object_id, value.payload)
 
     def look_back(self, arguments: Sequence[ArgumentValue] | None) -> None:
-        """Drop the fetches of a call that will not run."""
         for value in arguments or ():
             if value.form == m.TENSORS:
                 self._ahead.pop(value.object_id, None)

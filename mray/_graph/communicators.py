@@ -42,7 +42,6 @@ class AcceleratorGroup:
         return self._actors.index(actor)
 
     def make(self, _host: GraphHost, rank: int) -> Communicator:
-        """Create the communicator, in its actor."""
         module = importlib.import_module(f"torch.{self._torch_module_name}") if self._torch_module_name != "cpu" else None
         make: Any = self._make
         made: Communicator = make(len(self._actors), self._id, rank, self._actors, module and module.current_stream(), self.overlap)

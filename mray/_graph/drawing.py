@@ -118,7 +118,6 @@ def _local_details(plan: Plan, source: Source) -> str:
 
 
 def _type_of(plan: Plan, source: Source) -> str:
-    """Ray's name for the type."""
     return "TorchTensorType" if source in plan.graph.transfers else "SharedMemoryType"
 
 

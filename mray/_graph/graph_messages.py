@@ -77,7 +77,6 @@ class ProfileRequest:
     graph_id: str
     #: Protects the next profile from a late end of this one.
     token: str
-    #: Most spans per process.
     limit: int
     #: Record ordinary calls too.
     calls: bool

@@ -18,7 +18,6 @@ class Participants:
     processes: Mapping[str, str]
 
     def name(self, endpoint: str, driver: str = "the caller") -> str:
-        """The endpoint's name in reports, statistics and traces."""
         if endpoint == DRIVER:
             return driver
         return f"{self.classes[endpoint]}({endpoint[:8]})" if self.classes.get(endpoint) else endpoint

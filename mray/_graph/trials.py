@@ -62,7 +62,6 @@ def try_pairs(host: GraphHost, pairs: Iterable[DevicePair], sites: Mapping[str, 
 
 
 def _devices(sites: Mapping[str, Site], pair: DevicePair) -> tuple[int, int]:
-    """Indices of the writer's and the reader's device."""
     writer, reader = sites[pair.writer], sites[pair.reader]
     reached = reader.reach(writer)
     own, its = reached[0] if reached else (reader.gpus[0], writer.gpus[0])

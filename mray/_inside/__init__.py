@@ -1,4 +1,4 @@
-"""The kernel's interface: the names that rooms beside it may use, apart from `mray._api` and `mray._common`.
+"""The kernel's interface: the names that packages outside it may use, apart from `mray._api` and `mray._common`.
 
 One module for each subject, loaded by name. A module's docstring is its table: each name with one sentence. `tests/house/test_inside.py`
 compares the tables with the modules, their uses and the recorded signatures.
@@ -24,5 +24,5 @@ transports            The contracts of channels, communicators and groups, and t
 values                Values and how they travel.
 ====================  ====================================================================================================
 
-Rejected: one flat module. Each room would load the whole kernel for a few names.
+Rejected: one flat module. Each package would load the whole kernel for a few names.
 """

@@ -52,7 +52,7 @@ _THREADS = ("mray._backends", "mray._common", "mray._device", "mray._gpu", "mray
 
 
 class Guarded(Record):
-    """What a session guards."""
+    """The guard of a session."""
 
     #: Whether this thread owns a lock of mray.
     owns_lock: Callable[[int], bool]

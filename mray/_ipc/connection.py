@@ -86,7 +86,6 @@ class PeerState:
         self.functions: set[bytes] = set()
         #: Set by `OwnSegments`: segments that the producer was asked to free, the latest last.
         self.freed: dict[str, None] = {}
-        #: Set by `TensorStore`: the peer's device memory could not be opened.
         self.opens_nothing = False
 
 

@@ -200,7 +200,6 @@ class _Helpers:
         self.rest = 0
 
     def engage(self) -> list[_Helper]:
-        """Free helpers, fewer than cores."""
         most = min(MOST_HELPERS, usable_cores() - 1)
         with self._starting, contextlib.suppress(RuntimeError):  # no thread can be started
             self._all = [helper for helper in self._all if helper.lives()]

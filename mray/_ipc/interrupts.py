@@ -123,7 +123,6 @@ class InterruptGuard:
         self._was_look = False
         #: Whether `came` is running: a further signal is only recorded, and that call delivers it.
         self._works = False
-        #: Whether polling is scheduled.
         self._queued = False
         #: A lock that no thread owns while it sleeps.
         self.lock: QuietLock | None = None

@@ -83,7 +83,6 @@ class RingLayout:
 
     @property
     def inline(self) -> int:
-        """Bytes of the largest payload."""
         return self.entry_bytes - ENTRY_HEADER.size
 
     @property
@@ -96,11 +95,9 @@ class RingLayout:
         return LINE_WORDS + reader * self.reader_words
 
     def released(self, reader: int) -> int:
-        """The word RELEASED[0] of a reader."""
         return self.reader_block(reader) + LINE_WORDS
 
     def entry(self, index: int) -> int:
-        """An entry's byte offset."""
         return (LINE_WORDS + self.readers * self.reader_words) * WORD + index * self.entry_bytes
 
     @property
@@ -118,7 +115,6 @@ class RingLayout:
 
     @property
     def extent(self) -> int:
-        """Bytes of the ring."""
         return self.entry(self.entries) if not self.leases else self.board(self.readers) * WORD
 
     @property

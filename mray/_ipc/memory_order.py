@@ -40,7 +40,7 @@ Evidence
 *Explored*: ``tests/interleavings`` runs the real code in every order of its steps, with a crash of either side after any step: under
 sequential consistency; with store buffers (x86-64); and, for the smallest shapes (no spinning), with stores and loads in any order
 between two fences, which is weaker than aarch64 (two loads at most are outstanding at a time). The threads of a dozing process are
-explored under sequential consistency only. Mutants without a fence fail, unless another fence beside it does its work.
+explored under sequential consistency only.
 *Proved* for aarch64 thereby: in those shapes every order of steps is correct, given that ``fence()`` is a full barrier and words are not
 torn.
 *Measured* on x86-64: ``tests/stress/test_memory_order.py`` plays the patterns between two processes.

@@ -210,7 +210,6 @@ class Reactor:
     def meet(
         self, sock: socket.socket, on_message: MessageCallback, on_hangup: HangupCallback, *, checks_frames: bool = False
     ) -> SocketConnection:
-        """`register` an unknown peer."""
         connection = self.register(sock, on_message, on_hangup)
         connection.is_unknown, connection.checks_frames = True, checks_frames
         return connection

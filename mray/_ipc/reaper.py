@@ -250,7 +250,6 @@ def _keep_profiles(directory: str) -> str | None:
 
 
 def _remove_tree(directory: str) -> None:
-    """Others may do the same concurrently."""
     _reopen(directory)
     with contextlib.suppress(OSError):
         with os.scandir(directory) as entries:

@@ -202,7 +202,6 @@ class Segment:
                 self.memory.madvise(_MADV_POPULATE_WRITE, start, end - start)
 
     def words(self, start: int = 0, count: int | None = None) -> memoryview:
-        """From byte offset `start` on."""
         end = self.size if count is None else start + 8 * count
         return memoryview(self.memory)[start:end].cast("Q")
 

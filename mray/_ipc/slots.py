@@ -110,7 +110,6 @@ class SlotWriter:
     """`released[r]` is the index of RELEASED[0] of reader r among `words`."""
 
     def __init__(self, prefix: str, ring: RingWriter, words: memoryview, released: list[int], most: int, name: str = "") -> None:
-        """`name`: for errors."""
         self._prefix = prefix
         self._name = name
         self._ring = ring
@@ -122,7 +121,6 @@ class SlotWriter:
         self._loans = _PassedOn(words[:], released)
         #: Named segments with their first messages: a reader that has consumed it has mapped the segment.
         self._named: list[tuple[int, Segment]] = []
-        #: Slots given away.
         self.given_away = 0
         #: Values passed on without a copy.
         self.passed_on = 0
@@ -173,7 +171,6 @@ class SlotWriter:
         return slot
 
     def _vacate(self) -> Slot | None:
-        """Detach the memory of a free slot."""
         for slot in self._slots:
             if slot.segment is not None and self._free(slot):
                 slot.empty()
@@ -273,8 +270,6 @@ class SlotWriter:
 
 
 class _PassedOn(RingLoans[Slot]):
-    """Slots without memory."""
-
     __slots__ = ()
 
     def over(self, number: int, use: int, thing: Slot, dead: Collection[int]) -> bool:

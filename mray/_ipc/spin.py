@@ -63,7 +63,6 @@ class AdaptiveSpinner:
         self._failures = 0
         self._pause = PAUSE
         self._waits = 0
-        #: Seconds that a wait may spin.
         self.window = window if settings.SPIN.get() else 0.0
         #: Whether to yield after every poll.
         self.oversubscribed = oversubscribed

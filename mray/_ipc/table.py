@@ -81,7 +81,6 @@ class SessionTable:
             os.posix_fallocate(self._descriptor.fd, row * PAGE, PAGE)
 
     def rows_in_use(self) -> int:
-        """Up to the highest ever given out."""
         return min(max(1, self.words[HIGHEST]), self.rows)
 
     def set_rows_in_use(self, rows: int) -> None:

@@ -16,7 +16,6 @@ from mray._api.placement_group import PlacementGroup
 from mray._common.ids import PlacementGroupID
 from mray._common.placement_options import is_group_strategy, launch_hooks
 
-#: an unset hook
 NONE = None
 
 

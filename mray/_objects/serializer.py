@@ -237,7 +237,6 @@ def dumps(value: Any) -> bytes:
 
 
 def _left_out(tensors: list[Any], kind: type | None) -> Table:
-    """Replace tensors by their index in the list."""
 
     def leave(tensor: Any) -> tuple[Any, ...]:
         tensors.append(tensor)

@@ -23,7 +23,6 @@ Point = tuple[float, float]
 _TEXT, _LINE, _CHARACTER, _GAP, _BETWEEN, _MARGIN = 11, 14, 6.6, 24, 50, 16
 #: With more edges, only the legend shows transports.
 MOST_NAMED = 40
-#: Passes that move boxes to the centre of their neighbours.
 _SWEEPS = 12
 
 

@@ -46,7 +46,6 @@ class Digest:
     def __init__(self, sheets: Mapping[str, Sequence[Span]], seconds: float) -> None:
         self.seconds = seconds
         self._spans: dict[tuple[str, int, str], list[Span]] = {}
-        #: By endpoint.
         self.busy: dict[str, int] = {}
         for endpoint, spans in sheets.items():
             for span in spans:

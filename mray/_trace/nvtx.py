@@ -27,7 +27,6 @@ class NvtxRanges:
 
     def __init__(self, domain: Any) -> None:
         self._domain = domain
-        #: By (kind, name).
         self._attributes: dict[tuple[str, str], Any] = {}
 
     def _of(self, kind: str, name: str) -> Any:

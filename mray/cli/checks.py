@@ -190,7 +190,6 @@ def extras() -> Iterator[Finding]:
 class LeftOver(NamedTuple):
     """Files and names that dead processes of this user have left."""
 
-    #: directories of sessions whose lock no process holds
     sessions: list[str]
     #: Names in shared memory: of CUDA's events, whether mray started their process or not, and of memory without a known session.
     events: list[str]

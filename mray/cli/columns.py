@@ -9,10 +9,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-#: stands for removed characters
 CUT = "…"
 _ID = re.compile(r"[0-9a-f]{16,}")
-#: characters between columns
 GAP = 2
 
 

@@ -39,13 +39,11 @@ _TOLD = struct.Struct("=IHHII 4x 48x 12x II")
 class LoopbackServer:
     """Serves on `server_port` until it is closed. OSError for a port that is taken, OverflowError for an invalid one."""
 
-    #: requests that have threads of their own
     most_threads = 0
 
     def __init__(self, port: int, handler: type[LoopbackRequest], name: str) -> None:
         self._closed = False
         self._handler = handler
-        #: requests in progress
         self._requests: dict[threading.Thread, socket.socket] = {}
         self._ended = threading.Condition()
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -120,7 +118,6 @@ class LoopbackServer:
                 self.thread.join(_PAUSE)  # it may have begun another request meanwhile
 
     def let_go(self) -> None:
-        """In a forked child."""
         self.socket.close()
         for connection in self._requests.values():
             connection.close()
@@ -188,7 +185,6 @@ class LoopbackRequest(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def version_string(self) -> str:
-        """Omits the version from the header Server."""
         return "mray"
 
     def log_message(self, *_words: Any) -> None:

@@ -25,7 +25,6 @@ class Page(NamedTuple):
     """One page."""
 
     name: str
-    #: a summary
     line: str
 
     @property

@@ -17,7 +17,6 @@ from mray.util.state.api import session_directory
 from mray.util.state.exception import ServerUnavailable
 
 _ONE_MACHINE = "mray runs on this machine alone, which is one node"
-#: commands without a counterpart in mray, and why
 _ABSENT = {
     **dict.fromkeys(
         ("attach", "dashboard", "down", "drain-node", "exec", "get-head-ip", "get-worker-ips", "kill-random-node", "kuberay-autoscaler"),

@@ -60,7 +60,6 @@ def _exported(module: ModuleType) -> list[str]:
 
 
 def _entry(name: str, value: Any) -> Iterator[str]:
-    """For a class also its own methods."""
     yield f"\n**`{name}{_signature(value)}`**\n"
     yield _markdown(value)
     if inspect.isclass(value):

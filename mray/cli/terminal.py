@@ -169,7 +169,6 @@ def table(rows: Sequence[dict[str, Any]], key: str = "", width: int | None = Non
 
 
 def _is_number(cells: Sequence[Sequence[str]], index: int) -> bool:
-    """Whether a column has only numbers."""
     said = [row[index] for row in cells if row[index] not in ("", "-")]
     return bool(said) and all(_NUMBER.fullmatch(text) for text in said)
 

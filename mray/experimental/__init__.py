@@ -1,7 +1,7 @@
 """The names of ``ray.experimental``: where objects are, and tensors that stay with their creator (`rdt`).
 
 ====================  ====================================================================================================
-location              the node that has a copy of an object, with its size: this machine, or none any more
+location              the node that has a copy of an object: this machine, or none any more; and its size
 direct transport      tensors that are copied from actor to actor and never become objects of the store (RDT)
 transport manager     what a user registers to carry tensors of another kind
 internal key-value    the session's table of small values, as Ray's libraries use it

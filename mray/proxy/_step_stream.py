@@ -25,7 +25,6 @@ from mray.proxy._interpreter import READY, TAKE, TOKEN
 from mray.proxy._step import FOREIGN, LITERAL, MODULE, NESTED, OTHER, SAME, At, ForeignAt, NamedModule, Place, Step
 from mray.proxy._tensor_transfer import TransferRef, transferred
 
-#: steps in one call
 _MANY = 128
 #: steps in flight before the thread waits for the interpreter to catch up
 _WINDOW = 20_000

@@ -54,7 +54,6 @@ class Run:
 
     @functools.cached_property
     def _territory(self) -> Territory:
-        """Entered before the first session starts."""
         return Territory()
 
     # ------------------------------------------------------------------------------------ sessions
@@ -192,7 +191,6 @@ def _collected() -> Iterator[None]:
 
 
 def _node_pid() -> int:
-    """0 if it is this process."""
     backend = backend_if_started()
     pid = 0 if backend is None else int(backend.info().get("node_pid") or 0)
     return 0 if pid == os.getpid() else pid

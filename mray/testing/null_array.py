@@ -92,7 +92,6 @@ class NullHeap:
                     null_memory.drop(regions.pop())
 
     def close(self) -> None:
-        """Return all memory, and pool none afterwards."""
         self._most_kept = 0
         self.trim()
 
@@ -202,7 +201,6 @@ class NullArray(NDArrayOperatorsMixin):
         return self.numpy().item()
 
     def tolist(self) -> Any:
-        """As Python's numbers. Waits for the device."""
         return self.numpy().tolist()
 
     def __float__(self) -> float:

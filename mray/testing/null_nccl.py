@@ -53,7 +53,6 @@ _SEND, _ALLREDUCE, _REDUCE, _BROADCAST, _ALLGATHER, _REDUCESCATTER = range(6)
 
 
 class _Current(threading.local):
-    #: A `mray.testing.null.NullDevice`.
     device: Any = None
 
 
@@ -121,7 +120,6 @@ class NcclCommunicator:
 
     # ------------------------------------------------------------------------------------ ending
     def abort(self) -> None:
-        """End immediately; queued work is lost."""
         if self._open:
             self._open = False
             self._aborted.set()
@@ -211,7 +209,6 @@ class NcclCommunicator:
 
     # ------------------------------------------------------------------------------------ work
     def _message(self, address: int, size: int, datatype: int, peer: int, sends: bool) -> None:
-        """The receiver first sends what it expects."""
         if peer == self._rank:
             self._error = _USAGE  # needs a receive in one group
             return

@@ -35,7 +35,6 @@ from mray._device.device import DeviceFaultError
 CAPACITY = 1024
 #: Hardware queues of a device by default, and at most.
 _CONNECTIONS, _MOST_CONNECTIONS = 8, 32
-#: Seconds between checks for room in a queue, and for an error.
 _PAUSE, _LOOK = 1e-3, 0.02
 
 #: Seconds; None: as the setting says.

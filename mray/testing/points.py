@@ -152,8 +152,6 @@ def with_points(source: bytes) -> bytes:
 
 
 class _Loader(SourceFileLoader):
-    """Caches the bytecode of modules with points separately."""
-
     def get_code(self, fullname: str) -> CodeType | None:
         path = self.get_filename(fullname)
         source = self.get_data(path)

@@ -11,7 +11,6 @@ from mray._common.clock import now
 from mray._inside.bars import tqdm
 from mray.exceptions import GetTimeoutError
 
-#: Most seconds between two updates of the bar while values arrive.
 _STEP = 0.2
 
 

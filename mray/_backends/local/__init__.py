@@ -1,7 +1,5 @@
 """The engine in one process: the whole program runs in the driver's process, one thread at a time, in an order that a seed fixes.
 
-No process is started, no socket opened, no name created in shared memory.
-
 ::
 
     the user's verbs ──▶ LocalBackend ──▶ NativeBackend of the process that the calling thread belongs to

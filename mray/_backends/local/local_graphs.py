@@ -81,7 +81,6 @@ class LocalGraph(CompiledGraph):
 
     @contextlib.contextmanager
     def _scheduling_point(self) -> Iterator[None]:
-        """Do nothing if the session is over."""
         run_token = self._run_token
         if run_token.closed:
             yield

@@ -101,16 +101,16 @@ class HeapStore:
         """Do nothing: no arrays are shared."""
 
     def forget_owner(self, owner: str) -> None:
-        """Do nothing: the memory belongs to the value."""
+        """Do nothing: the value has the memory."""
 
     def free(self, name: str, *, again: bool = True) -> None:
-        """Do nothing: the memory belongs to the value."""
+        """As `forget_owner`."""
 
     def trim(self) -> None:
         """Do nothing: no memory is pooled."""
 
     def give_away(self, name: str) -> None:
-        """Do nothing: the memory belongs to its holders."""
+        """As `forget_owner`."""
 
     def close(self) -> None:
         """Do nothing: no names exist."""
@@ -121,16 +121,16 @@ class HeapSegments:
         """Do nothing: the garbage collector frees it."""
 
     def guard(self, payload: Any) -> None:
-        """Do nothing: the garbage collector frees it."""
+        """As `claim`."""
 
     def expose(self, names: Any) -> None:
         """Do nothing: memory is not reused."""
 
     def free(self, name: str, producer: str) -> None:
-        """Do nothing: the garbage collector frees it."""
+        """As `claim`."""
 
     def discard_unclaimed(self, names: Any) -> None:
-        """Do nothing: the garbage collector frees it."""
+        """As `claim`."""
 
 
 class HeapMemory:

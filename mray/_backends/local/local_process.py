@@ -164,7 +164,6 @@ class SimulatedProcess:
         self.node.bury(self, status)
 
     def terminate(self) -> None:
-        """End in order, as SIGTERM does."""
         assert self.worker is not None
         error = self.worker.terminate()
         if error is None:

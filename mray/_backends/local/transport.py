@@ -202,7 +202,7 @@ class LocalReactor:
         """Do nothing: decisions deliver messages."""
 
     def keep_background_ticking(self) -> None:
-        """Do nothing: sending is unbuffered."""
+        """Do nothing."""
 
     def wake(self) -> None:
         """Make a decision, which checks every predicate."""
@@ -273,7 +273,7 @@ class LocalReactor:
         """Do nothing: decisions check waiting threads."""
 
     def unwatch_wakeup(self, fd: int) -> None:
-        """Do nothing: it is not watched."""
+        """Do nothing."""
 
     def fileno(self) -> int:
         return -1
@@ -285,10 +285,10 @@ class LocalReactor:
         """Do nothing: no such thread exists."""
 
     def end_threads(self) -> None:
-        """Do nothing: the end of the session ends them."""
+        """Do nothing: they end with the session."""
 
     def end_thread(self) -> None:
-        """Do nothing: the end of the session ends it."""
+        """As `end_threads`."""
 
     def close(self) -> None:
         self.closed = True

@@ -134,7 +134,6 @@ class ActorQueue(Generic[AnyCall]):
         return self._flush()
 
     def attempt_failed(self, call: AnyCall) -> do.Instructions:
-        """The method raised an error that is to be retried."""
         if call.retries == CANCELLED:
             return [do.Cancel(call)]
         call.use_retry()
@@ -171,7 +170,6 @@ class ActorQueue(Generic[AnyCall]):
         return self._flush()
 
     def unreachable(self, error: BaseException) -> do.Instructions:
-        """The next call tries again."""
         self.event_log.note("unreachable", repr(error))
         self.link = None
         return self._fail_queue(error)

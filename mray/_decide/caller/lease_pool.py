@@ -141,7 +141,6 @@ class LeasePool(Generic[AnyTask]):
         return None
 
     def depth(self) -> int:
-        """Tasks that one worker may hold."""
         if self.single or self.cautious or self.pace is None:
             return 1
         return max(1, min(AHEAD_TASKS, int(AHEAD_SECONDS / (self.pace + 1e-7))))
@@ -151,7 +150,6 @@ class LeasePool(Generic[AnyTask]):
 
     # ------------------------------------------------------------------------------------ events of this process
     def submitted(self, task: AnyTask, now: float) -> do.Instructions:
-        """The task's arguments are ready."""
         self.queue.append(task)
         return [] if self.full else self._feed(now)
 
@@ -193,7 +191,6 @@ class LeasePool(Generic[AnyTask]):
 
     # ------------------------------------------------------------------------------------ events of the node
     def granted(self, number: int, lease: Lease, now: float) -> do.Instructions:
-        """The client has connected to the worker."""
         self.event_log.note("granted", number, lease.lease_id, lease.process)
         self.requests.discard(number)
         if not self.queue:
@@ -219,7 +216,6 @@ class LeasePool(Generic[AnyTask]):
         return out + self._feed(now)
 
     def refused(self, number: int, text: str) -> do.Instructions:
-        """No worker can run these tasks."""
         self.event_log.note("refused", number, text)
         self.requests.discard(number)
         return self._refuse(text, ())
@@ -266,7 +262,6 @@ class LeasePool(Generic[AnyTask]):
         return self._next(lease, now)
 
     def attempt_failed(self, lease: Lease, task: AnyTask, now: float) -> do.Instructions:
-        """The function raised an error that is retried."""
         self.event_log.note("attempt failed", lease.lease_id)
         task.use_retry()
         out = [do.Rest(task, self._rest)] if self._rest and task.retries != CANCELLED else self._queue_again([task])

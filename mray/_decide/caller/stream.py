@@ -138,7 +138,7 @@ class Stream:
             self.told = min(self.told, state[TAKEN])
 
     def looked_ahead(self, count: int) -> do.Instructions:
-        """The reader wants the refs of the next items, which stay."""
+        """The reader wants refs of the next items."""
         missing = count - len(self.items) - len(self.promises)
         return [do.Promise(missing)] if missing > 0 and self.call is not None else []
 

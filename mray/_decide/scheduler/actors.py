@@ -212,7 +212,6 @@ class Actors:
         # Otherwise its constructor runs, and `constructed` checks again.
 
     def _tell_to_leave(self, actor: ActorRecord) -> None:
-        """Queued calls still run."""
         worker = actor.worker
         if worker is not None and not actor.leaving:
             actor.leaving = True

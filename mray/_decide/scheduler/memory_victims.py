@@ -29,7 +29,6 @@ IDLE_WORKER, TASK_AGAIN, ACTOR_AGAIN, TASK, ACTOR = range(5)
 class Suspect(Record):
     process: str
     pid: int
-    #: Its activity.
     label: str
     #: One of the constants above.
     cost: int

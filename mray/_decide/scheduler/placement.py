@@ -173,7 +173,6 @@ class GroupRecord(Claimant):
         self.impossible: str | None = None
         #: One per bundle while it is created.
         self.pools: list[BundlePool] = []
-        #: (process, request) of each waiter.
         self.waiting: list[tuple[str, int]] = []
         amounts: Amounts = {}
         for bundle in self.bundles:

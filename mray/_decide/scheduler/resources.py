@@ -151,7 +151,6 @@ class ResourcePool:
         return to_quantities(self._declared())
 
     def _declared(self) -> dict[str, int]:
-        """Resources without mray's own."""
         return {name: units for name, units in self.total.items() if name != FREE}
 
     def available(self) -> dict[str, float]:

@@ -191,7 +191,6 @@ class Scheduler:
         self.roots.worker_died(worker)
 
     def _refuse_waiting(self, environment: Environment, cause: Cause) -> None:
-        """Workers of this environment die as they start."""
         # Values may be secrets.
         names = [name for name, _value in environment if not name.startswith(PRIVATE_VARIABLES)]
         with_what = f" with the env_vars {names}" if names else ""
@@ -522,7 +521,6 @@ class Scheduler:
         return claimant.holding.pool.ids_of(claimant.holding)
 
     def _sees(self, claimant: Claimant) -> tuple[GpuId, ...]:
-        """Its worker's GPUs, as in `WorkerRecord.gpus`."""
         assert claimant.holding is not None
         has_part = self._mps and any(units < UNIT for _index, units in claimant.holding.devices.get(GPU, ()))
         return (*self._gpus_of(claimant), SHARED) if has_part else self._gpus_of(claimant)

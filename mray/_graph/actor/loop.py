@@ -101,7 +101,6 @@ class Program:
         self._alone = [operation.kind == READ and operation.channel in lone for operation in assignment.operations]
         self._place = 0
         self.thread = threading.get_ident()
-        #: Finished executions.
         self.executions = 0
         self.closed = False
 
@@ -228,7 +227,6 @@ def _also(pending: Callable[[], object], others: tuple[Program, ...]) -> Callabl
 
 
 def _reads_by(reader: ChannelReader, wanted: ChannelReader | None) -> bool:
-    """`reader` may be wrapped."""
     return reader is wanted or (isinstance(reader, WrappedReader) and reader.wraps(wanted))
 
 
@@ -425,10 +423,8 @@ class GraphService:
         return pickle.dumps(None if program is None else program.state())
 
     def _statistics(self, graph_id: str) -> bytes:
-        """Pickled counters of the writers, by channel."""
         writers = [item for program in self._programs if program.assignment.graph_id == graph_id for item in program.ends.writers.items()]
         return pickle.dumps({number: writer.statistics() for number, writer in writers})
 
     def statistics(self) -> dict[str, int]:
-        """Finished executions by graph."""
         return {program.assignment.graph_id: program.executions for program in self._programs}

@@ -212,7 +212,6 @@ class GraphCopy:
         return f"{self}, which this process has not executed." if self._copy is None else self._copy.report(timeout)
 
     def get_id(self) -> str:
-        """The original's id."""
         return self._handle.plan.graph_id
 
     def __str__(self) -> str:

@@ -42,7 +42,6 @@ from mray.exceptions import RayCgraphCapacityExceeded, RayChannelError, RayChann
 
 logger = logging.getLogger(__name__)
 
-#: Seconds after which an `execute` that waits for room logs.
 PATIENCE = 10.0
 
 T = TypeVar("T")
@@ -127,7 +126,6 @@ class Executions:
         self._submitted = 0
         #: Whether an asynchronous exception may have come between sending an input and creating its ref.
         self._is_cut = False
-        #: Callers waiting for room.
         self.room_wanted = 0
 
         self._outputs = range(len(graph.outputs)) if graph.returns_list else None

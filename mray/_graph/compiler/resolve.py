@@ -126,7 +126,6 @@ def _routes(graph: Graph, sites: Mapping[str, Site], relays: bool) -> Iterator[t
 def _by_transport(
     graph: Graph, source: Source, writer: str, readers: Sequence[str], sites: Mapping[str, Site]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """(transport, readers) by channel."""
     transfer = graph.transfers.get(source)
     if transfer is not None and transfer.communicator >= 0:
         if readers:

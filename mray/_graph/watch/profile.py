@@ -157,7 +157,6 @@ class Profile:
     # ------------------------------------------------------------------------------------ what there is
     @property
     def seconds(self) -> float:
-        """Length of the profile."""
         return ((self.ended or clock()) - self.begun) * 1e-9 if self.begun else 0.0
 
     @property

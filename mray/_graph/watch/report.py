@@ -18,7 +18,6 @@ from mray._graph.graph_messages import REPORT, STATISTICS, ProgramState
 from mray._graph.participants import Participants
 from mray._graph.plan import COMPUTE, READ, Operation, Route, Source
 
-#: Most seconds that a report waits.
 PATIENCE = 1.0
 #: A caller that waited less gets no report.
 LEAST = 1e-3

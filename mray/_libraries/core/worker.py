@@ -41,7 +41,6 @@ blocking_get_inside_async_warned = False
 
 
 class SessionNode:
-    #: rotation of log files
     max_bytes = 100 << 20
     backup_count = 5
 

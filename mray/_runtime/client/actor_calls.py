@@ -275,7 +275,6 @@ class ActorCallers(Part, dict[bytes, ActorCaller]):
             caller.on_state(state, process, incarnation, None if cause is None else Cause(*cause))
 
     def connection_ended(self, connection: Connection, error: Exception | None, unread: bool) -> None:
-        """Fail the queues of actors over a broken connection whose process lives."""
         if error is not None and (unread or self.client.fatal is None):
             for caller in list(self.values()):
                 if caller.actor.link is connection:

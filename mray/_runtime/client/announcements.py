@@ -12,7 +12,6 @@ from queue import SimpleQueue
 
 from mray._common.log import logger
 
-#: Seconds that `close` waits for the last lines.
 PATIENCE = 1.0
 
 

@@ -131,7 +131,6 @@ class LongLists:
         return len(refs) >= LONG_LIST and num_returns * _FEW <= len(refs)
 
     def has(self, refs: list[ObjectRef]) -> bool:
-        """Whether a `wait` has left exactly these refs."""
         return any(kept.known(refs) == len(refs) for kept in self._kept)
 
     def find(self, refs: list[ObjectRef], own: type[Entry]) -> LongList | None:

@@ -277,7 +277,6 @@ class Objects:
         return self._handled(ready), rest
 
     def _handled(self, ready: list[ObjectRef]) -> list[ObjectRef]:
-        """Mark the errors of these refs as handled."""
         if self._unhandled.any:
             for ref in ready:
                 mark_handled(ref._entry)

@@ -110,7 +110,6 @@ class Replies(Part):
                 raise lost_call(call, "ATTEMPT", error) from None
 
     def connection_ended(self, connection: Connection, error: Exception | None, unread: bool) -> None:
-        """Fail the calls over a broken connection whose process lives."""
         if error is not None and (unread or self._client.fatal is None):
             calls = list(connection.calls.values())
             connection.calls.clear()

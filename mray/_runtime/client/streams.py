@@ -139,7 +139,6 @@ class StreamReader:
             entry.complete(m.FAILED, payload)
 
     def _error(self) -> Any:
-        """The pickled error of items beyond the end."""
         done = self._done
         if done.form == m.FAILED:
             return done.payload

@@ -98,7 +98,6 @@ def removed_error(place: str, object_id: bytes | None) -> BaseException:
 
 
 def _what_became_of(path: str) -> str:
-    """Completes "which ..."."""
     try:
         info = os.lstat(path)
     except FileNotFoundError:

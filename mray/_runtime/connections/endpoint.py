@@ -9,8 +9,7 @@ How a connection ends::
     the node has seen the process end:       WORKER_GONE, also without a connection     ──▶ `Ended` (`mray._runtime.connections.ends`)
 
 After a hang-up with an error both processes live, and each fails its own waiters for answers over that connection. A hang-up without one
-ends what belongs to the connection; waiters for the process wait for the node's report. Each end is handled here once;
-`hangup_followers` and `Ends` call the parts concerned.
+ends what belongs to the connection; waiters for the process wait for the node's report.
 
 When a handler fails, a message that asks for an answer is answered with the error, a message that is an answer fails its waiter
 (`Dispatch.failures`), and everything else goes on. After any other message the connection ends, and every call over it fails. When the
@@ -328,7 +327,6 @@ class Endpoint:
         self.fail_everything(self.process_host.node_lost() or node_error("the node process has ended"))
 
     def fail_everything(self, error: BaseException) -> None:
-        """Give the error to every present and later waiter."""
         with self.lock:
             if self.fatal is None:
                 self.fatal = error
@@ -391,7 +389,6 @@ def _on_protocol_error(connection: Connection, text: str) -> None:
 
 
 def _on_fault(connection: Connection, text: str) -> None:
-    """The peer has failed at a message."""
     connection.refused = text
     connection.hang_up()
 

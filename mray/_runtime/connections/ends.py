@@ -88,7 +88,6 @@ class Ends:
             callback(end)
 
     def owner_error(self, process: str, object_id: bytes | None = None) -> OwnerDiedError:
-        """The error of reading an object whose owner has died."""
         end = self.of(process)
         detail = f"Its owner, {end or f'process {process}'}." if process else ""
         if end is not None and end.cause is not None and end.cause.kind == CAUSE_CRASH:

@@ -35,7 +35,6 @@ def build(recipe: dict[str, Any]) -> int:
 
 
 def _sweep(cache: str) -> None:
-    """Remove folders that killed builders have left."""
     for entry in os.scandir(cache):
         if entry.is_dir() and not is_complete(entry.path):
             with contextlib.suppress(BlockingIOError), _locked(entry.path, fcntl.LOCK_NB):

@@ -21,7 +21,6 @@ from mray._runtime.processes.host_program import interpreter
 from mray._runtime.processes.launch import BASE_VARIABLE, LaunchedInterpreter
 from mray.exceptions import RuntimeEnvSetupError
 
-#: Seconds that packages may take to install.
 SETUP_SECONDS = 600
 #: Prefixes of variables that change the installers' behaviour.
 _INSTALLERS_READ = ("PIP_", "UV_")

@@ -84,7 +84,6 @@ class Jobs:
         self._ended = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
 
     def admit(self, job_spec: dict[str, Any], pid: int, process: str) -> Job:
-        """A new job, with the next number."""
         self._number += 1
         job = Job(JobID.from_int(self._number).hex(), job_spec, pid, process)
         self.by_id[job.id] = job
@@ -98,7 +97,6 @@ class Jobs:
         return next((job for job in self.by_id.values() if job.connection is connection), None)
 
     def forget(self, job: Job) -> None:
-        """Drop a job of which no work runs any more."""
         if self.by_id.pop(job.id, None) is not None:
             self._ended.append(job.describe())
 

@@ -197,7 +197,6 @@ class Node:
 
     # ------------------------------------------------------------------------------------ running
     def serve(self, listener: socket.socket, zygote_pid: int, zygote: socket.socket) -> None:
-        """Serve until the session ends."""
         self.reactor.serve(listener, "The node process", self._on_message, self._hung_up, checks_frames=True)
         self._watch_driver(self._options["driver_pid"])
         self._supervisor.adopt_zygote(zygote_pid, zygote)

@@ -28,7 +28,6 @@ from mray._runtime.node.jobs import Job
 from mray._runtime.node.members import Members
 from mray._runtime.processes.supervisor import Supervisor
 
-#: Seconds that the driver gets to read the last output.
 _DRAIN_SECONDS = 2.0
 
 
@@ -63,7 +62,6 @@ class SessionReset:
         self._going: set[str] = set()
 
     def begin(self, job: Job, connection: Connection) -> None:
-        """End all work of the driver at the other end of this connection."""
         del self._members.connections[connection.process]
         self._apply(DriverReset(connection.process, frozenset(filter(self._owns, self._supervisor.workers))))
         self._job, self._going = job, self._scheduler.leaving()
@@ -73,7 +71,6 @@ class SessionReset:
         return process in self._members and (self._members.is_lending(process) or has_objects(self._session_dir, process))
 
     def worker_gone(self, process: str) -> None:
-        """A worker is dead; the scheduler knows already."""
         if self._job is not None:
             self._going.discard(process)
             self._look()

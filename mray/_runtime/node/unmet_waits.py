@@ -22,7 +22,6 @@ class UnmetWaits:
     """The checks of one node."""
 
     def __init__(self, reactor: Reactor, scheduler: Scheduler, tell: Callable[[str, str], None]) -> None:
-        """`tell` shows a text to the drivers of some work."""
         self._reactor = reactor
         self._scheduler = scheduler
         self._tell = tell

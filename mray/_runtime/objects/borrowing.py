@@ -100,7 +100,6 @@ class Borrowing(Part):
             _WAYS[type(instruction)](self, instruction)
 
     def _publish(self) -> None:
-        """Write the count of lent objects into the session's table."""
         lent = self.lent.out
         table = self._client.reactor.table
         if lent != self._published and table is not None:
@@ -238,7 +237,6 @@ class Borrowing(Part):
         entry.complete(form, payload, refs)
 
     def _object_failed(self, _peer: Connection, _failure: Exception, payload: bytes, object_id: bytes, *_fields: Any) -> None:
-        """Make this error the value of a borrowed object."""
         entry = self.borrower.objects.get(object_id)
         if entry is not None:
             entry.complete(m.FAILED, payload)

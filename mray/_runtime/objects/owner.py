@@ -184,7 +184,6 @@ class OwnSegments:
         self._exposed: set[str] = set()
 
     def claim(self, payload: Payload) -> None:
-        """Claim the segment of a value that has arrived from its producer."""
         if payload[2] != self._owner.client.process:
             self._claimed.add(payload[0])
 
@@ -199,7 +198,6 @@ class OwnSegments:
         self._exposed.update(names)
 
     def free(self, name: str, producer: str) -> None:
-        """Called by the reactor."""
         client = self._owner.client
         again = name not in self._exposed
         self._exposed.discard(name)

@@ -27,7 +27,6 @@ from mray.exceptions import describe_status
 
 #: Lines of a builder's log that an error shows.
 _TAIL_LINES = 40
-#: Seconds that a builder gets to remove its files.
 _END_SECONDS = 5.0
 #: Seconds before drivers are notified of the wait; between further lines.
 _LONG, _AGAIN = 5.0, 30.0
@@ -51,7 +50,6 @@ class _Build:
 
 class Interpreters:
     def __init__(self, reactor: Reactor, session_dir: str, lifeline: int, options: int, tell: Callable[[str], None]) -> None:
-        """`tell` shows a text to all drivers."""
         self._tell = tell
         self._reactor = reactor
         self._session_dir = session_dir

@@ -190,7 +190,6 @@ class Wrapper(Record):
 class LaunchedInterpreter(Record):
     """The interpreter of a worker that does not run the session's own."""
 
-    #: The command line.
     command: tuple[str, ...]
     #: The packages to install first (`mray._runtime.environment.packages.recipe_of`), or None.
     recipe: dict[str, Any] | None

@@ -24,7 +24,6 @@ from typing import Any
 
 #: Variables by which coverage.py measures new interpreters: removed for node and zygote.
 VARIABLES = ("COVERAGE_PROCESS_START", "COVERAGE_PROCESS_CONFIG")
-#: Seconds that a worker may take to write its lines.
 SAVE_SECONDS = 15.0
 #: Begins a configuration that is given as text.
 _DATA = ":data:"

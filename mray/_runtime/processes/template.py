@@ -254,7 +254,6 @@ def _start(descriptors: Mapping[int, int], session_dir: str, options: int = -1) 
 
 
 def _fork(descriptors: Mapping[int, int], serve_as_template: Callable[[dict[str, Any]], object]) -> int:
-    """Start the process by fork."""
     processes.check_room(SESSION_VARIABLE, _DIRECTORY_ROOM)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError, OSError):

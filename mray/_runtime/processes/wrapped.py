@@ -107,7 +107,6 @@ class WrappedWorkers:
         return process in self._by_process
 
     def wrapper_of(self, process: str) -> int:
-        """The pid of a worker's wrapper, or 0."""
         wrapped = self._by_process.get(process)
         return 0 if wrapped is None else wrapped.wrapper
 

@@ -209,7 +209,6 @@ def has_terminal() -> bool:
 class Visitor:
     """Attaches the driver's terminal to breakpoints. In its printing thread."""
 
-    #: Seconds between two checks of the main thread, while a worker waits.
     LOOK_SECONDS = 0.05
 
     def __init__(self) -> None:
@@ -242,7 +241,6 @@ class Visitor:
             del self._pending[0]
 
     def close(self) -> None:
-        """Forget all stops."""
         self._closed = True
 
 

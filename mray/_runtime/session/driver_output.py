@@ -56,7 +56,6 @@ class OutputPrinter:
     def __init__(self) -> None:
         self._deduplicate = settings.DEDUP_LOGS.get()
         self._prefix = settings.LOG_PREFIX.get()
-        #: By stream and text, the oldest first.
         self._seen: dict[tuple[int, str], _Repeated] = {}
         self._hinted = False
         self._queue: SimpleQueue[_Output | None] = SimpleQueue()

@@ -53,7 +53,6 @@ class BarBoard:
 
     # ------------------------------------------------------------------------------------ states that come
     def process_state_update(self, state: dict[str, Any]) -> None:
-        """Show a bar in its owner's latest state."""
         with self.lock:
             bar = self._bars.get(state["uuid"])
             if bar is None:
@@ -122,7 +121,6 @@ class BarBoard:
 
     # ------------------------------------------------------------------------------------ the screen
     def _arrange(self) -> None:
-        """Give each bar its line, and draw."""
         order = {pid: number for number, pid in enumerate(self._processes)}
         bars = sorted(self._bars.values(), key=lambda bar: (order[bar.state["pid"]], bar.state["pos"]))
         for line, bar in enumerate(bars):
@@ -157,7 +155,6 @@ class BarBoard:
                 self._processes.remove(pid)
 
     def forget_others(self) -> None:
-        """Drop the bars of all other processes, which have exited."""
         with self.lock:
             for pid in [pid for pid in self._processes if pid != os.getpid()]:
                 self.forget(pid)
@@ -238,7 +235,6 @@ class tqdm:  # noqa: N801  (tqdm's name)
         self._tell()
 
     def update(self, n: int = 1) -> None:
-        """Advance the bar by `n` steps."""
         self.n += n
         self._tell()
 

@@ -158,7 +158,6 @@ class Session(SessionHold):
         self.node_pid = node_pid
         #: Whether the node hangs up because of a reset.
         self._resetting = False
-        #: See `mray._runtime.processes.line_coverage`.
         self.coverage: dict[str, Any] | None = None
 
     def end(self) -> None:

@@ -318,7 +318,6 @@ class Executor:
         self._process.mark_output(name)
 
     def idle_title(self) -> None:
-        """Set the title that `ps` shows between calls."""
         self._set_title(short_name(self.context.class_name or "") or IDLE_TITLE)
 
     def shut_down_instance(self) -> None:

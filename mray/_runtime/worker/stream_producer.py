@@ -109,7 +109,6 @@ class Producer:
             self.add(item)
 
     def add_failure(self, payload: bytes) -> None:
-        """Send the pickled error that the generator raised."""
         self._yielded += 1
         self._hold((m.FAILED, payload, None), len(payload))
 

@@ -44,7 +44,6 @@ class Unpacker:
 
     # ------------------------------------------------------------------------------------ code
     def add_code(self, connection: Connection, function_id: bytes, pickled: bytes) -> None:
-        """Store the pickle of a function."""
         for known, callers in tuple(self._callers.items()):
             for gone in [caller for caller in callers if caller.closed]:
                 self.drop_code(gone, known)
@@ -127,7 +126,6 @@ class Unpacker:
             borrowing.caller = None
 
     def constructor_arguments(self, spec: dict[str, Any]) -> tuple[Any, Any]:
-        """As `arguments`, for an actor's constructor."""
         form, payload = spec["arguments"]
         try:
             if form == m.SEGMENT:
@@ -144,7 +142,6 @@ class Unpacker:
             raise DependencyError(error) from None
 
     def _fill_in(self, args: Any, kwargs: Any, arguments: list[ArgumentValue] | None) -> tuple[Any, Any]:
-        """Insert the values of refs."""
         kwargs = kwargs or {}
         if arguments is None:
             return args, kwargs
@@ -187,7 +184,6 @@ class Unpacker:
             self._interrupts.begin(task_id)
 
     def let_go(self) -> None:
-        """Release all code."""
         self._methods.clear()
         self._functions.clear()
         self._code.clear()

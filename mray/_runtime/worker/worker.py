@@ -105,7 +105,6 @@ class Worker(ProcessHost):
         inbox.append((connection, m.CALL, call))
 
     def _look_ahead(self) -> None:
-        """Fetch the tensors that the next calls need."""
         for place in range(_AHEAD):
             try:
                 _connection, code, call = self.inbox[place]
@@ -520,7 +519,6 @@ class Worker(ProcessHost):
         return found
 
     def _begun_on_main(self) -> float | None:
-        """A local variable of `serve_all`, which is free."""
         with uncollected:
             for innermost in sys._current_frames().values():
                 frame = frame_of(type(self).serve_all.__code__, innermost)

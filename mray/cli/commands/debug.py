@@ -18,7 +18,6 @@ from mray.util.state.api import session_directory
 
 SUMMARY = "list the workers that wait at a breakpoint, and debug one"
 
-#: characters of a path, of which the end is shown
 _WIDEST = 50
 
 _EPILOG = """\

@@ -15,7 +15,6 @@ from mray.util.state.common import ActorState
 
 SUMMARY = "list the log files of a session, or print one"
 
-#: seconds between two checks of --follow
 _LOOK = 0.2
 
 

@@ -30,7 +30,6 @@ from mray.util.state.common import WorkerState
 
 SUMMARY = "print the Python stacks of the driver, the workers, the node"
 
-#: seconds that py-spy may take for one process
 _PATIENCE = 20.0
 
 

@@ -56,7 +56,6 @@ _MEANINGLESS = {
     "--system-reserved-memory": True,
     "--proxy-server-url": True,
 }
-#: refused options, and why
 _REFUSED = {
     "--address": "mray runs on one machine, which is one node; a program joins its session by init(address=...)",
     "--labels-file": "the labels of the node are given as --labels key=value,key=value",

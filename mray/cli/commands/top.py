@@ -62,7 +62,6 @@ class Screen:
     """The choices of the user, and statistics of graphs so far."""
 
     order: str = "c"
-    #: the first row of processes that is shown
     top: int = 0
     #: rows that were shown, and that existed, when it was last drawn
     shown: int = 1
@@ -83,7 +82,6 @@ class Screen:
         return False
 
     def note(self, sample: Sample) -> None:
-        """Count the methods that compute at this sample."""
         for row in sample.graphs:
             if row["computing"]:
                 self.looks[row["graph_id"]] += 1
