@@ -79,7 +79,7 @@ class CollectiveOperation:
 
     def __init__(self, inputs: Sequence[Sequence[DAGNode]], op: CollectiveOp, transport: str | Communicator | None = None) -> None:
         """`inputs`: lists of DAG nodes, each with one of every actor, in the same order. Raises ValueError when they do not match."""
-        #: In the order of the inputs.
+        #: Participants in the order of the inputs.
         self.actor_handles = _checked_actors(inputs)
         self.inputs = tuple(tuple(column) for column in inputs)
         self.op = op

@@ -108,4 +108,4 @@ class TensorTransportManager(ABC):
 
     @abstractmethod
     def abort_transport(self, obj_id: str, communicator_metadata: CommunicatorMetadata) -> None:
-        """For two-sided transports."""
+        """Abort a transfer; two-sided transports only."""

@@ -20,7 +20,7 @@ _ALIGN = 64
 _KINDS = frozenset("biufcSU")
 MOST_REMEMBERED = 256
 
-#: By dtype, shape and order.
+#: Headers by dtype, shape and order.
 heads: dict[tuple[Any, ...], bytes] = {}
 #: Header -> dtype, shape, whether in Fortran order, number of elements.
 _info: dict[bytes, tuple[Any, tuple[int, ...], bool, int]] = {}

@@ -34,7 +34,6 @@ class Failed:
 
     @classmethod
     def fatally(cls, payload: bytes) -> Failed:
-        """A failure that ends the graph."""
         return cls(payload + _FATAL)  # the unpickler ignores what follows the end of a pickle
 
     @property

@@ -126,7 +126,6 @@ class Board:
         return self._halves + number * self._half_bytes
 
     def computed(self, number: int) -> int:
-        """The byte offset of a half's computed part."""
         return self.half(number) + self._computed
 
     @property

@@ -76,7 +76,7 @@ class Deferred:
 
 
 class CommunicatorWriter(WrappedWriter):
-    """In the actor that sends; `ranks` are its readers'."""
+    """The sending actor's end; `ranks` are its readers'."""
 
     __slots__ = ("_communicator", "_failure", "_ranks", "_rules")
 
@@ -123,7 +123,7 @@ class CommunicatorWriter(WrappedWriter):
 
 
 class CommunicatorReader(WrappedReader):
-    """In an actor that receives; `rank` is the writer's."""
+    """A receiving actor's end; `rank` is the writer's."""
 
     __slots__ = ("_communicator", "_failure", "_rank")
 

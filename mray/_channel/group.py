@@ -220,12 +220,12 @@ class Group:
 
     # ------------------------------------------------------------------------------------ members that go
     def _on_death(self, member: GroupMember, error: Exception) -> None:
-        """In the reading thread."""
+        """A member has died. Reading thread."""
         if self._members.get(member.rank) is member and self._failure is None and not self._closed:
             self._failure = self._broken(f"{member} has died. {error}", error)
 
     def _on_early_death(self, rank: int, error: Exception) -> None:
-        """In the reading thread: an expected actor has died."""
+        """An expected actor has died. Reading thread."""
         if rank not in self._boards and not self._ended():
             self._failure = self._broken(f"rank {rank} has died before it joined. {error}", error)
 
@@ -277,7 +277,6 @@ class Group:
         return self._refusing if sent == received else Refusing(self, sent, received)
 
     def refuse(self, error: BaseException, sent: int = -1, received: int = -1) -> None:
-        """Publish a refusal, as `refusing`, and why."""
         with self._lock:
             if self._ended() or not self._peers:
                 return

@@ -37,7 +37,7 @@ class GroupMember(NamedTuple):
     pid: int
     #: Hex digits; "" for a task.
     actor: str
-    #: For messages: ``actor Worker``, ``task train``.
+    #: Its name in messages: ``actor Worker``, ``task train``.
     label: str
     #: The board's name.
     board: str

@@ -265,7 +265,6 @@ class MemberOfGroup(Group):
             earlier = start, cuts
 
     def allgather(self, source: Any, outs: Sequence[Any]) -> None:
-        """Gather every rank's `source` into `outs`."""
         with self.refusing():
             _check_fit([source, *outs], (source, *outs))
             if len(outs) != self.world_size:

@@ -55,7 +55,7 @@ AGAIN_ON_DEVICE = 15
 
 #: Bytes from which on passing on is cheaper than copying.
 LEAST_PASSED_ON = 128 * 1024
-#: Their descriptions must fit an entry.
+#: Limited since their descriptions must fit an entry.
 MOST_ORIGINS = 8
 
 #: Forms that are decoded without a view of their bytes.

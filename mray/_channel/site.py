@@ -44,7 +44,7 @@ class Site:
     #: Whether several ranks of its NCCL may share a GPU.
     shares_gpus: bool = False
     pid: int = 0
-    #: For messages: ``Worker(0123abcd)``.
+    #: Its name in messages: ``Worker(0123abcd)``.
     name: str = "an actor"
     is_driver: bool = False
     #: Whether it was given GPUs (``num_gpus``).

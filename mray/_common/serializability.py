@@ -129,7 +129,6 @@ def _fields_of(value: Any) -> Iterator[tuple[str, str, Any]]:
 
 
 def _refuses(value: Any) -> bool:
-    """Whether the class refuses to be pickled, whatever its instances contain."""
     reduce: Any = type(value).__reduce__
     if reduce is object.__reduce__:
         return False

@@ -126,7 +126,7 @@ class TensorExports:
         self._lend = lend
         self._sweep = sweep
         self._pinned = pinned
-        #: By device: the message being written.
+        #: Device -> the message being written.
         self._loading: dict[int, ExportedMessage] = {}
         #: (device, size) -> cached blocks, streams of their last use, readers' points; the latest last.
         self._spare: dict[tuple[int, int], deque[tuple[Block, int, Sequence[PeerPoint]]]] = {}
@@ -140,7 +140,7 @@ class TensorExports:
         #: Bytes of the pools, in flight and cached.
         self.held = 0
         self._pools: dict[int, MemoryPool] = {}
-        #: By device: the stream that copies tensors to the host.
+        #: Device -> the stream that copies tensors to the host.
         self._streams: dict[int, int] = {}
 
     def add(self, tensor: Any) -> ExportedTensor | None:

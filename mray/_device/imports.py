@@ -70,14 +70,12 @@ class _Hold:
 
 
 class _Known:
-    """Parts of the next message of a lease."""
-
     __slots__ = ("aliases", "device", "index", "info", "offset", "timelines", "words")
 
     def __init__(self, device: Device, info: ExportedTensor, aliases: Aliases | None, timelines: PeerTimelines) -> None:
         self.device = device
         self.info = info
-        #: Of the tensor that others are derived from; None: each is read as the first was.
+        #: Aliases of the tensor that others are derived from; None: each is read as the first was.
         self.aliases = aliases
         self.timelines = timelines
         self.words = timelines.words
@@ -238,7 +236,7 @@ class TensorImports:
         return tensor
 
     def end_loan(self, loan: _Loan, dying: int = 0) -> None:
-        """In finalizers: the received tensor is dead, or `dying`."""
+        """The received tensor is dead, or `dying`. In finalizers."""
         if loan.aliases.are_left(dying):
             self._shared.append(loan)
         else:
@@ -296,7 +294,7 @@ class TensorImports:
             self.staged.pop()
 
     def let_go(self, device: Device, stream: int, lease: int, use: int) -> None:
-        """In finalizers: the last tensor of a lease is dead."""
+        """The last tensor of a lease is dead. In finalizers."""
         if watching.is_one:
             self._late.append((device, stream, lease, use))
             return

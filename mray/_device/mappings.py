@@ -140,7 +140,7 @@ def _opening() -> Iterator[None]:
 
 
 _Kind = TypeVar("_Kind", bound=Mapping)
-#: By region key and device: the mapping, and its number of users; guarded by the lock.
+#: Region key and device -> the mapping, and its number of users; guarded by the lock.
 _known: dict[tuple[bytes, Device], tuple[Mapping, int]] = {}
 _lock = threading.RLock()
 

@@ -132,7 +132,7 @@ class Staging:
         return self._pool.claim(size, self.stream)
 
     def leave(self, block: Block, user: int) -> None:
-        """In finalizers: a block has no view any more."""
+        """A block has no view any more. In finalizers."""
         if watching.is_one:
             self._pool.free(block, (user, self.stream))
             return

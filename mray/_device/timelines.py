@@ -248,7 +248,7 @@ class Peers:
         self._opened: dict[tuple[bytes, Device], PeerTimelines] = {}
         #: Streams that use lent memory, with their timelines once requested.
         self.streams: dict[tuple[Device, int], Timeline | None] = {}
-        #: By timeline, the latest number that memory waits for.
+        #: Timeline -> the latest number that memory waits for.
         self._latest: dict[tuple[PeerTimelines, int], int] = {}
         #: Once nothing is in use: the ends of the streams' work.
         self._last: list[Point] = []

@@ -78,7 +78,7 @@ class CudaIpcWriter(ShmWriter):
         self._remembered = RememberedLeases(platform, self._exports, self._lender, self._peers)
         self._outputs = EdgeOutputs(platform, self._remembered) if end.layout.readers == 1 and not pinned else None
         self._readers = end.layout.readers
-        #: By reader: whether it can open what it gets, by its latest note.
+        #: Reader -> whether it can open what it gets, by its latest note.
         self._words: dict[int, bool] = {}
         #: Whether the readers can open this process's memory; None: unknown.
         self._opens = True if proven else None
@@ -312,7 +312,6 @@ class CudaIpcReader(ShmReader):
         return self, self.settle
 
     def settle(self) -> None:
-        """Make the stream that was current when values were read wait for copied tensors."""
         self._imports.settle()
 
     def _decode(self, form: int, payload: bytes) -> Any:

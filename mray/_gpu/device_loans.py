@@ -160,7 +160,6 @@ class DeviceLoans:
             self.refuse(connection, [number for number in numbers if number not in brought])
 
     def refuse(self, connection: Connection, numbers: Sequence[int]) -> None:
-        """Return loans that this process has not opened."""
         for number in numbers:
             self._return(connection, number, 0, b"", 0)
 

@@ -79,7 +79,6 @@ class DeviceSpans:
             self._buffer.add((kinds.DEVICE, begin, max(begin, end), first.track, first.name, first.place, first.number, 0, False))
 
     def settle(self) -> None:
-        """Wait until the streams have passed all marks, `SETTLING` seconds at most."""
         deadline = monotonic() + SETTLING
         self.collect()
         while self._open and monotonic() < deadline:

@@ -155,7 +155,6 @@ class SessionMps:
         return _COST.format(pairs=pairs) + (_OFF if self._program else _IMPOSSIBLE)
 
     def _shared_gpu(self, process: str) -> GpuId | None:
-        """The GPU whose daemon serves the work in this process."""
         worker = self._scheduler.workers.workers.get(process)
         if worker is None or not worker.gpus or worker.gpus[-1] != SHARED or not _OWN.isdisjoint(dict(worker.environment)):
             return None

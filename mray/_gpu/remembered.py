@@ -97,7 +97,7 @@ class RememberedLeases:
         self._exports = exports
         self._lender = lender
         self._peers = peers
-        #: By kind, without those that are taken; the most recently used is the last.
+        #: Leases by kind, without those that are taken; the most recently used is the last.
         self._of: dict[Hashable, deque[RememberedLease]] = {}
         self._all: list[RememberedLease] = []
         self.handed = 0

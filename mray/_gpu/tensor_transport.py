@@ -94,7 +94,7 @@ class Held:
     def __init__(self, tensors: list[Any], transport: TensorTransport, prepared: Prepared | None) -> None:
         self.tensors = tensors
         self.prepared = prepared
-        #: By device, the stream that they were created on.
+        #: Device -> the stream that they were created on.
         self.streams = streams_of(tensors) if transport.on_device else {}
         self.on_device_only = transport.name == _ON_DEVICE_ONLY
         #: Copies in progress.
@@ -142,7 +142,7 @@ class TensorStore(Part):
         self._held: dict[bytes, Held] = {}
         #: Ids of objects that other processes own.
         self._kept: Ledger[bytes] = Ledger()
-        #: By a tensor's `id`: the number of objects that have it; all are alive.
+        #: A tensor's `id` -> the number of objects that have it; all are alive.
         self._objects: dict[int, int] = {}
         self._loans = DeviceLoans(client.reactor)
         #: Whether every export of device memory has succeeded.
@@ -163,10 +163,6 @@ class TensorStore(Part):
     def freeze(
         self, value: Any, encoded: Encoded, object_id: bytes, owner: str, caller: Connection | None, actor: tuple[bytes, str]
     ) -> tuple[int, Any, list[Any] | None]:
-        """Freeze a value whose tensors stay here; the caller's exit frees them. `actor`: id and class, or b"".
-
-        Raises ValueError when the transport does not carry tensors of their device.
-        """
         client = self._client
         transport = decode_transport(encoded)
         tensors: list[Any] = []
@@ -319,7 +315,6 @@ class TensorStore(Part):
         self._loans.close()
 
     def drop(self, object_id: bytes) -> None:
-        """Drop the tensors of an object whose last ref is dead. Client's lock held."""
         held = self._held.pop(object_id, None)
         if held is not None:
             held.dropped = True
@@ -419,7 +414,6 @@ class TensorStore(Part):
                 self._ahead.pop(value.object_id, None)
 
     def tensors_of(self, fetch: TensorFetch, timeout: float | None = None) -> list[Any]:
-        """Wait for the tensors (GetTimeoutError). Raises the holder's error, or that of its death."""
         if fetch.tensors is None:
             fetch.tensors = self._receive(fetch, timeout)
         return fetch.tensors
@@ -514,10 +508,6 @@ class TensorStore(Part):
         return found
 
     def why_lost(self, fetches: Iterable[TensorFetch]) -> BaseException | None:
-        """The error of a holder that died before its tensors arrived, for which streams here waited.
-
-        Call when a result computed from them is there: streams have not continued then, or the reason is known.
-        """
         lost = [fetch for fetch in fetches if any(region.has_lost(offset, number) for region, offset, number in fetch.awaited)]
         if not lost:
             return None
@@ -528,7 +518,6 @@ class TensorStore(Part):
 
     # ------------------------------------------------------------------------------------ values
     def begin_arguments(self, arguments: Sequence[ArgumentValue]) -> list[ArgumentValue]:
-        """The arguments of a call, with a `TensorFetch` as payload where tensors are elsewhere, once per object."""
         begun: dict[bytes, TensorFetch] = {}
         ready: list[ArgumentValue] = []
         for value in arguments:
@@ -554,10 +543,6 @@ class TensorStore(Part):
         return self._together(fetch, tensors, entry)
 
     def values(self, refs: Sequence[ObjectRef], value_of: Callable[[Entry], Any], timeout: float | None, through_host: bool) -> list[Any]:
-        """The values of ready refs, some with tensors elsewhere. Raises ValueError for tensors that `get` may not fetch.
-
-        With a `timeout` of 0 it still waits for tensors: a ready ref has its value.
-        """
         deadline = None if not timeout or timeout < 0 else monotonic() + timeout
         fetches: dict[bytes, TensorFetch] = {}
         objects = [(ref.binary(), ref._entry) for ref in refs]
@@ -607,7 +592,7 @@ class TensorStore(Part):
 
 @contextlib.contextmanager
 def _bringing(tensors: list[Any]) -> Iterator[None]:
-    """Context manager: unpickle placeholders of tensors as the tensors of the list, in this thread."""
+    """Context manager: unpickled placeholders become the tensors of the list, in this thread."""
     outer = carriers.bring
     carriers.bring = tensors.__getitem__
     try:

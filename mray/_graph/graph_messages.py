@@ -68,7 +68,7 @@ class ProgramState:
     #: Channels it waits for there.
     missing: tuple[int, ...]
     running: bool
-    #: Of its main thread above the graph's frames; all of it if busy with other work.
+    #: The main thread's stack above the graph's frames; all of it if busy with other work.
     stack: str
 
 

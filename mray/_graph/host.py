@@ -50,7 +50,7 @@ class GraphHost(GroupHost, Protocol):
     #: Copies of other processes' graphs, by id.
     copies: weakref.WeakValueDictionary[str, Any]
 
-    #: By event loop, its `mray._graph.caller.graph_loop.LoopWatcher`.
+    #: Event loop -> its `mray._graph.caller.graph_loop.LoopWatcher`.
     loop_watchers: weakref.WeakKeyDictionary[Any, Any]
 
     def gpus(self) -> GpuEdges:

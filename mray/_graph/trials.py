@@ -76,7 +76,7 @@ def _ask(host: GraphHost, verb: str, payloads: Mapping[str, bytes], actors: Mapp
 
 
 def _warn(writer: Site, reader: Site, asked: str) -> None:
-    """Not where the user's demand is refused because of it."""
+    """Warn, unless the user's demand is refused because of it."""
     obstacle = reader.obstacles.get(writer.pid)
     if obstacle is not None and asked != CUDA_IPC:
         way = describe(select(writer, reader, asked or AUTO, hinted=bool(asked)))

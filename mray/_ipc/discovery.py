@@ -18,7 +18,7 @@ _CGROUP = "/sys/fs/cgroup"
 _MEMBERSHIP = "/proc/self/cgroup"
 #: Limits above this mean "no limit" in version 1.
 _UNLIMITED = 1 << 60
-#: By control group version; the first file exists in each group with such limits.
+#: Control group version -> files; the first exists in each group with such limits.
 _MEMORY_LIMITS = {1: ("memory.limit_in_bytes",), 2: ("memory.max", "memory.high")}
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")

@@ -38,7 +38,7 @@ from mray._ipc.limits import exhausted
 
 #: Stands for the node.
 NODE = ""
-#: In the session's directory.
+#: A file in the session's directory.
 NODE_SOCKET = "node.sock"
 #: With WELCOME: the session's table, the channel for asking, the channel for incoming connections.
 _WELCOME_FDS = 3
@@ -67,7 +67,7 @@ class Introductions:
         self._guard = guard
         self._left = False
         self._numbers = itertools.count(1)
-        #: By question number: answer and descriptors, once they have arrived.
+        #: Question number -> answer and descriptors, once they have arrived.
         self._answers: dict[int, list[tuple[Message, list[int]]]] = {}
 
     def to(self, process: str, timeout: float | None = None) -> tuple[socket.socket, int]:

@@ -14,7 +14,7 @@ _NOTE = _START + b"note:"
 
 #: Longer lines are passed on in pieces.
 LONGEST_LINE = 1 << 20
-#: In bytes; with its marker it is written atomically (PIPE_BUF).
+#: Bytes; with its marker it is written atomically (PIPE_BUF).
 LONGEST_NOTE = 4000
 #: The end of a worker's output that the error of its crash shows.
 TAIL_BYTES = 4096
@@ -127,7 +127,6 @@ def _mark_at(rest: bytes) -> int:
 
 
 def _whole_characters(text: bytes) -> int:
-    """The length without an unfinished UTF-8 character."""
     for back in range(1, min(len(text), 3) + 1):
         byte = text[-back]
         if byte >= 0xC0:  # the first of two, three or four

@@ -477,7 +477,6 @@ class Reactor:
             self._tell_of_outside()
 
     def _offer_reading(self) -> None:
-        """Wake a waiter, or else the background reader."""
         for waiter in self._waiters:
             waiter.wake()
             return

@@ -37,7 +37,7 @@ _ZYGOTE_LOOKS = 100
 LOCAL = "session_local_"
 #: Names of CUDA's interprocess events.
 _EVENTS = "cuda.shm."
-#: At the end of a session directory's name: unguessable ones, and those of its pid namespace.
+#: Digits at the end of a session directory's name: unguessable ones, and those of its pid namespace.
 _SECRET_DIGITS, _MARK_DIGITS = 8, 4
 #: Locks that this process holds.
 _taken: set[int] = set()

@@ -224,7 +224,7 @@ class RingReader:
         return form, payload
 
     def consume(self) -> None:
-        """After `take` left a message in place."""
+        """Consume a message that `take` left in place."""
         publish_fence()
         self.next += 1
         # POINT entry done

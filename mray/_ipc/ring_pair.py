@@ -104,7 +104,6 @@ class RingPair:
         self._page[self._read_beside] = beside
 
     def was_used(self) -> bool:
-        """Whether there were entries since the last call."""
         before, self._looked = self._looked, self._writer.next + self._reader.next
         return self._looked != before
 

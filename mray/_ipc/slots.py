@@ -227,7 +227,6 @@ class SlotWriter:
         return slot
 
     def _give_away(self) -> Slot:
-        """Detach the memory of the slot that was used first."""
         self.given_away += 1
         return min((slot for slot in self._slots if slot.keep is None), key=lambda slot: slot.use)
 
@@ -429,7 +428,6 @@ class SlotReader:
         return True
 
     def _forget_idle(self) -> None:
-        """Unmap unlinked objects and the longest unused mappings."""
         spare = len(self._borrowed) - MOST_BORROWED
         for key, borrowed in list(self._borrowed.items()):
             descriptor = borrowed.memory.region.descriptor

@@ -109,7 +109,7 @@ class AdaptiveSpinner:
                 sched_yield()
 
     def in_turns(self, window: float = WINDOW) -> AdaptiveSpinner:
-        """For a graph with more processes than cores."""
+        """A spinner for a graph with more processes than cores."""
         return AdaptiveSpinner(window, oversubscribed=True)
 
     def goes_on(self, takes_turns: bool) -> bool:

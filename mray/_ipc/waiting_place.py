@@ -109,7 +109,7 @@ class WaitingPlace(Protocol):
         """Whether an event loop's selector watches `fileno` and may sleep: peers must then ring."""
 
     def forget(self, fd: int) -> None:
-        """Before the descriptor is closed; ignored when it is not watched."""
+        """Stop watching, before the descriptor is closed; ignored when it is not watched."""
 
     # ------------------------------------------------------------------------------------ messages that are held back
     def post_later(self, held: Flushable) -> None:

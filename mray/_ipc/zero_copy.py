@@ -75,7 +75,7 @@ counts = Counts()
 
 
 def size_with_headers(size: int) -> int:
-    """For a value of `size` bytes."""
+    """Bytes for a value of `size` bytes."""
     return round_up(size) + round_up(size // _HEADER_SHARE)
 
 
@@ -152,7 +152,7 @@ class ZeroCopyBuffer(Region):
         return True
 
     def reunite(self) -> bool:
-        """Array and objects are dead: share the segment's memory again. False if that is impossible, or if others may read the segment."""
+        """Share the segment's memory again, once array and objects are dead. False if impossible, or if others may read the segment."""
         if not self.again or (self.descriptor is not None and self.descriptor.exposed):
             return False
         if not self.is_sealed:

@@ -80,7 +80,7 @@ def load_facade(name: str) -> ModuleType:
 
 
 def names_of(name: str, stand: Stand) -> set[str]:
-    """Without the names that Ray itself imports there, and the submodules."""
+    """A module's names without those that Ray itself imports there, and the submodules."""
     ours = _public_names(load(stand.ours)) if stand.ours else set()
     return {*ours, *stand.also, *stand.absent, *(each for each, (form, _rest) in ray_names.forms(name).items() if form != "from")}
 

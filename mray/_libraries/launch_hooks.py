@@ -24,7 +24,7 @@ def install() -> None:
 
 
 def _ask(launched: Any, resources: Mapping[str, float], place: Any, wanted: Any) -> None:
-    """`launched`: a remote function or the blueprint of an actor. `place`: of `place_of`; `wanted`: the option."""
+    """Call Ray's launch hook. `launched`: a remote function or an actor's blueprint; `wanted`: its scheduling strategy."""
     is_actor = isinstance(launched, ActorBlueprint)
     module, name = ("ray.actor", "_actor_launch_hook") if is_actor else ("ray.remote_function", "_task_launch_hook")
     hook = getattr(sys.modules.get(module), name, None)

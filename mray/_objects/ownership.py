@@ -152,7 +152,7 @@ class Completion:
         self._entries = entries
         #: Entries with lower indices are complete.
         self._place = 0
-        #: At the last check of all entries. Threads write it without a lock: an older count only causes one more check.
+        #: Failures at the last check of all entries. Threads write it without a lock: an older count only causes one more check.
         self._failures = -1
         self.failed: Entry | None = None
 

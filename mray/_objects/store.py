@@ -199,7 +199,6 @@ class SegmentStore:
             self._end_zero_copy(buffer)
 
     def _disown(self, name: str, buffer: ZeroCopyBuffer, again: bool) -> None:
-        """Release an object that lies in a zero-copy buffer."""
         if name != buffer.key:
             del self._zero_copy[name]
             unlink(name)
@@ -378,7 +377,6 @@ class SegmentStore:
             self._trim_locked()
 
     def give_away(self, name: str) -> None:
-        """Stop counting a segment whose value outlives this process."""
         with self._lock:
             segment = self._used.pop(name, None)
             if segment is not None:

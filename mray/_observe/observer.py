@@ -26,7 +26,7 @@ from mray._common.protocol import misfit
 from mray._inside.messages import advice, connect_to_node, encode, first_message, is_exhausted
 from mray._observe.process_snapshot import answer_here, client_here
 
-#: For a connection that is already late.
+#: Seconds for a connection that is already late.
 _LEAST_WAIT = 0.001
 #: Section -> (True, rows) or (False, a text), of one process.
 Answers = dict[str, tuple[bool, Any]]

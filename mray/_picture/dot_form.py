@@ -51,7 +51,6 @@ def _box(figure: Figure, box: Box) -> str:
 
 
 def _groups(figure: Figure) -> list[str]:
-    """Put boxes that meet side by side, with double lines between them."""
     lines = []
     # In quotes, so that a program that searches for edges does not find these.
     looks = attributes(dir="none", color="#AA3377:#AA3377", constraint="false")

@@ -144,7 +144,7 @@ _ANSWERS: dict[str, Callable[[Query], Any]] = {
 
 # ------------------------------------------------------------------------------------------------- server
 class LivePage(LoopbackServer):
-    """Serves the page until it is closed; `session`: the directory of the one that it shows first. OSError for a port that is taken."""
+    """Serves the page until it is closed, first for the session in this directory. OSError for a port that is taken."""
 
     #: A browser opens at most six connections, some of which it does not use.
     most_threads = 16

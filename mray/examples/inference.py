@@ -61,7 +61,7 @@ class InferenceExecutor:
         return self._steps.execute(request)
 
     def call(self, method: str, *args: Any, timeout: float | None = None, **kwargs: Any) -> list[Any]:
-        """By stage and rank. RayChannelTimeoutError after `timeout` seconds."""
+        """Results by stage and rank. RayChannelTimeoutError after `timeout` seconds."""
         results: list[Any] = mray.get(self._calls.execute((method, args, kwargs)), timeout=timeout)
         return results
 

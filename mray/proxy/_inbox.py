@@ -58,7 +58,7 @@ class Inbox:
             return batch
 
     def _take(self) -> list[Step] | None:
-        """Under the lock."""
+        """Take steps. Lock held."""
         following = self.done + 1
         batch = self._batches.pop(following, None)
         if batch is None and self._batches:

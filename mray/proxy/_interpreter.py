@@ -126,7 +126,7 @@ class Interpreter:
                 release(place, holder)
 
     def call(self, target: Any, name: str, /, *args: Any, **kwargs: Any) -> Any:
-        """For DAG nodes. Variables of this interpreter stand for their values."""
+        """Call a function for DAG nodes. Variables of this interpreter stand for their values."""
         values = [self.local(argument) for argument in args]
         named = {key: self.local(argument) for key, argument in kwargs.items()}
         target = self.local(target)

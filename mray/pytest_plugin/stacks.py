@@ -45,7 +45,6 @@ class Watch:
             timer.join()  # tests count threads
 
     def settle(self) -> None:
-        """Finish printing before the processes end."""
         with self._printing:
             pass
 

@@ -95,7 +95,7 @@ class NcclCommunicator:
         self._aborted = threading.Event()
         self._open = True
         self._error = 0
-        #: By unfinished call, on any stream; set when it is done.
+        #: One event per unfinished call, on any stream; set when it is done.
         self._pending: deque[threading.Event] = deque()
         self._running = threading.Lock()
         #: (peer, purpose): for sending to it, for receiving from it, for collectives.

@@ -130,7 +130,7 @@ class HeapSegments:
         """As `claim`."""
 
     def discard_unclaimed(self, names: Any) -> None:
-        """As `claim`."""
+        """Do nothing."""
 
 
 class HeapMemory:

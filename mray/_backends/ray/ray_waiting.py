@@ -45,7 +45,7 @@ class WaitCalls:
         self._caller: threading.Thread | None = None
         #: Actor's id in hex -> callbacks.
         self._watched: dict[str, list[Callable[[RayActorError], None]]] = {}
-        #: By number, callbacks of values that are not ready.
+        #: Number -> callback of a value that is not ready.
         self._pending: dict[int, Callable[[], None]] = {}
         self._numbers = count()
         #: The error of every later call, once the session has ended.

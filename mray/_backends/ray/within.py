@@ -48,7 +48,6 @@ class NativeWithin(NativeBackend):
 
     @classmethod
     def begin(cls, outer: Backend, options: SessionOptions) -> NativeWithin:
-        """Start a session that ends with this process."""
         made = cls.start(options)
         assert isinstance(made, NativeWithin)
         made.outer = outer

@@ -73,7 +73,7 @@ class Lease:
         self.recalled = False
         self.idle_since = 0.0
         self.busy_since = 0.0
-        #: Its worker was asked to give tasks back, and has not answered.
+        #: Whether its worker was asked to give tasks back, and has not answered.
         self.reclaiming = False
         #: Its worker has given tasks back: no task is pushed until it replies again.
         self.stalled = False

@@ -47,7 +47,7 @@ class Stream:
         self.told_from = 1 if together else window
         #: Arrived and not taken.
         self.items: deque[Any] = deque()
-        #: Of items whose refs were returned before they arrived.
+        #: Promises of items whose refs were returned before they arrived.
         self.promises: deque[Any] = deque()
         #: The items arrive over it; None from each time the call is sent to its first items, and at the end.
         self.link: Any = None

@@ -17,7 +17,7 @@ class MemberJoined(Record):
 
     process: str
     pid: int
-    #: Of a driver; a worker belongs to the root it was started for.
+    #: A driver's job; a worker belongs to the root it was started for.
     job: str = ""
 
 
@@ -51,7 +51,7 @@ class MemoryRanLow(Record):
     """These workers are to be ended."""
 
     processes: list[str]
-    #: Their callers' error.
+    #: Error text for their callers.
     text: str
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from mray._common import messages as m
 from mray._decide.scheduler import events
 
-#: By message code, from the sending process and the message's fields.
+#: Message code -> the event, from the sending process and the message's fields.
 EVENT_OF: dict[int, Callable[..., events.Event]] = {
     m.LEASE_REQUEST: events.LeaseRequested,
     m.LEASE_CANCEL: events.LeaseCancelled,

@@ -52,7 +52,7 @@ class Holding:
     def __init__(self, pool: ResourcePool, amounts: Amounts, devices: dict[str, tuple[tuple[int, int], ...]]) -> None:
         self.pool = pool
         self.amounts = amounts
-        #: By kind (`GPU`, another accelerator): index and units of each device.
+        #: Kind (`GPU`, another accelerator) -> index and units of each device.
         self.devices = devices
         #: The CPUs are returned while the claimant is blocked.
         self.lent = False
@@ -100,7 +100,7 @@ class ResourcePool:
         self.total = total
         #: Invariant: 0 <= free <= total, except that CPUs fall below zero when a blocked claimant resumes.
         self.free = dict(total)
-        #: By kind, GPUs first.
+        #: Devices by kind, GPUs first.
         self.devices = devices
 
     # ------------------------------------------------------------------------------------ asking

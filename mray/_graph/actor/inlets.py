@@ -79,5 +79,5 @@ def read_all(inlets: Sequence[Inlet], cells: list[Any], others: Sequence[int]) -
 
 
 def any_ready(inlets: Sequence[Inlet]) -> Callable[[], bool]:
-    """Every channel is asked: asking also frees room for a waiting writer."""
+    """Whether a READ would make progress. Every channel is asked: asking also frees room for a waiting writer."""
     return lambda: True in [inlet.ready() for inlet in inlets]

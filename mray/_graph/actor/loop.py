@@ -94,10 +94,10 @@ class Program:
         #: Whether `run` returns at the end of the execution even without pending work.
         self._returns = False
         readers: tuple[ChannelReader, ...] = tuple(ends.readers.values())
-        #: By operation, the readers that it does not wait for.
+        #: Operation -> the readers that it does not wait for.
         self._others = [tuple(reader for reader in readers if reader.ready != wait) for wait in code.waits]
         lone = {channel.index for channel in assignment.channels if len(channel.readers) == 1}
-        #: By operation, whether this actor alone reads its channel.
+        #: Operation -> whether this actor alone reads its channel.
         self._alone = [operation.kind == READ and operation.channel in lone for operation in assignment.operations]
         self._place = 0
         self.thread = threading.get_ident()

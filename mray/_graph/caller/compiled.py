@@ -91,7 +91,7 @@ class CompiledGraph(Executions, Depicted):
     # ------------------------------------------------------------------------------------ looking
     @classmethod
     def awaited(cls) -> set[int]:
-        """By `id`, the graphs that threads here wait for."""
+        """The `id` of each graph that a thread here waits for."""
         found = set()
         with uncollected:
             for innermost in sys._current_frames().values():

@@ -134,7 +134,7 @@ class Executions:
         lost = lambda: Failed(host.failure(RayChannelError(_LOST), "get"))  # noqa: E731
         self.results = Results(readers, picks, lost, Executions.fetch.__code__)
         is_lone = len(readers) == len(graph.outputs) == 1 and graph.outputs[0].key is None
-        #: For the fast path of a graph with one whole output, else None.
+        #: The fast path of a graph with one whole output, else None.
         self._lone_read = readers[0].try_read if is_lone else None
         self.completions = Completions(self, self._lock)
 

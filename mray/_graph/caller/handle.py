@@ -16,7 +16,7 @@ class GraphHandle:
     owner: str
     plan: Plan
     limits: Limits
-    #: By endpoint: the class of its actor, the actor's id, the process.
+    #: Endpoint -> the class of its actor, the actor's id, the process.
     names: Mapping[str, str]
     actors: Mapping[str, str]
     processes: Mapping[str, str]

@@ -37,7 +37,7 @@ class Liveness:
             raise
 
     def someone_died(self) -> bool:
-        """After `close`, returns the last answer. Any thread."""
+        """Whether one is dying or dead; after `close`, the last answer. Any thread."""
         if not self._is_broken:
             for sign in self._signs:
                 try:

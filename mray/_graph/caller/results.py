@@ -83,7 +83,6 @@ class Results:
         return is_finished
 
     def _mend(self) -> None:
-        """Count messages whose count an asynchronous exception prevented."""
         if is_amidst(self._reading, self):
             raise RuntimeError(AMIDST)
         for number, reader in enumerate(self.readers):

@@ -28,7 +28,7 @@ class Validated:
     graph: Graph
     #: Constants among arguments, by endpoint.
     constants: dict[str, list[Any]]
-    #: By actor id; retained by the compiled graph.
+    #: Handles by actor id; retained by the compiled graph.
     handles: dict[str, Any]
     #: Options of function workers, by endpoint.
     workers: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -316,7 +316,7 @@ class _Workers:
         self._most = most
         #: Worker options by endpoint.
         self.options: dict[str, dict[str, Any]] = {}
-        #: By endpoint, the functions it runs.
+        #: Endpoint -> the functions it runs.
         self._steps: dict[str, list[int]] = {}
 
     def place(self, step: int, options: dict[str, Any], upstream: list[int]) -> str:

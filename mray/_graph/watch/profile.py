@@ -170,7 +170,6 @@ class Profile:
 
     @property
     def dropped(self) -> int:
-        """Spans that did not fit."""
         return sum(each.dropped for each in self._recordings)
 
     @property

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mray._runtime.connections.endpoint import Endpoint
     from mray._runtime.objects.borrowing import Borrowing
 
-#: For the node's report about an actor's exited process.
+#: Wait for the node's report about an actor's exited process.
 _REPORT_SECONDS = 10.0
 
 
@@ -225,7 +225,7 @@ _WAYS: dict[type[Any], Callable[[ActorCaller, Any], None]] = {
 
 
 class ActorCallers(Part, dict[bytes, ActorCaller]):
-    """By the actor's id. All methods need the client's lock."""
+    """Callers by actor id. All methods need the client's lock."""
 
     def __init__(self, client: Endpoint, borrowing: Borrowing, tell_refusal: Callable[[str], None]) -> None:
         """`tell_refusal` is called with the node's text when an actor that this process creates can never be scheduled."""

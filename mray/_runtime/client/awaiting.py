@@ -231,7 +231,7 @@ class AwaitedRefs:
 
 
 def awaited_refs(client: Client) -> AwaitedRefs:
-    """For this thread's running event loop; RuntimeError if there is none."""
+    """This thread's `AwaitedRefs`; RuntimeError if no event loop runs."""
     loop = own_loop()
     found: AwaitedRefs | None = client.objects.awaited.get(loop)
     if found is None:

@@ -277,7 +277,6 @@ class LeasePools(Part):
     def __init__(
         self, client: Endpoint, borrowing: Borrowing, arguments: Arguments, tell_refusal: Callable[[str], None], clock: Clock
     ) -> None:
-        """`tell_refusal` is called with the node's text when tasks can never be scheduled."""
         self.client = client
         self.borrowing = borrowing
         self.arguments = arguments

@@ -29,7 +29,7 @@ class Dispatch(dict[int, Handler]):
     def __init__(self, ways: Ways, handlers: dict[int, Handler]) -> None:
         super().__init__()
         self._ways = ways
-        #: By code, the function that passes the error of a failed handler to the waiting side. Without one the connection ends.
+        #: Code -> the function that passes the error of a failed handler to the waiting side. Without one the connection ends.
         self.failures: dict[int, Failure] = {}
         self.on(handlers)
 

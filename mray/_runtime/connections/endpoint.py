@@ -92,7 +92,7 @@ class Endpoint:
         self.reactor.closed_descriptors.tell = self._torn
         self.process_host = ProcessHost()
         self.info: dict[str, Any] = {}
-        #: Of a driver in a session that it has not started (see `mray._runtime.node.jobs`).
+        #: The job of a driver in a session that it has not started (see `mray._runtime.node.jobs`).
         self.job_spec: dict[str, Any] | None = None
         self.node: Connection
         #: The error of every further operation, once the node is lost or the session is over.
@@ -368,7 +368,6 @@ class Endpoint:
                 self.reactor.table.close()
 
     def abandon(self) -> None:
-        """In a forked child: release the parent's descriptors without a message."""
         self.fatal = RaySystemError("this process was forked from one that uses mray; call mray.init() in it to use mray here")
         self.lock.abandon()
         self.transport.abandon()

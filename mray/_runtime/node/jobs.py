@@ -52,7 +52,7 @@ class Job:
         self.since = time()
         #: When its driver left, seconds since the epoch; 0 while it is connected.
         self.ended = 0.0
-        #: To the driver; None before it has joined and after it has left.
+        #: Its connection; None before it has joined and after it has left.
         self.connection: Connection | None = None
         self.unwatch: Cancel = nothing
         #: Whether it gets LEFT when none of its work runs any more.

@@ -54,5 +54,4 @@ class Members:
         return self.table.total(column, self._rows)
 
     def is_lending(self, process: str) -> bool:
-        """Whether other processes hold objects of this process."""
         return bool(self.word(process, LENT))

@@ -102,7 +102,6 @@ class MemoryMonitor:
         self._before = (0, 0.0)
 
     def start(self) -> None:
-        """Start, unless the monitor is switched off."""
         if self._period > 0:
             self._reactor.call_later(self._period, self._look)
 

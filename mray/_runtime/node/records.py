@@ -18,7 +18,7 @@ class NodeRecords:
         self.jobs = Jobs()
         self.key_values = KeyValues()
         self.dead_workers = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
-        #: Of workers that have left in order: lists of pid, name, and a call as workers record it (`Done`).
+        #: Last calls of workers that left in order: lists of pid, name, and a call as workers record it (`Done`).
         self.last_calls = History(LAST_CALLERS, LAST_CALL_BYTES)
 
     def forget_the_dead(self) -> None:

@@ -107,7 +107,6 @@ def snapshot(view: View) -> dict[str, Any]:
 
 
 def _processes(members: Members) -> Iterable[dict[str, Any]]:
-    """Joined processes, with their counters in the session's table."""
     for process, connection in members.connections.items():
         yield {
             "process": process,

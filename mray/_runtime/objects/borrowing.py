@@ -284,7 +284,6 @@ class Borrowing(Part):
         return str(entry.owner)
 
     def names_of(self, refs: list[Any]) -> Names:
-        """The names of refs and handle tokens inside a value."""
         names = []
         for ref in refs:
             if type(ref) is ObjectRef:

@@ -63,7 +63,6 @@ class Owner(Part):
 
     # ------------------------------------------------------------------------------------ values
     def put(self, value: Any) -> ObjectRef:
-        """Store a value; this process owns it."""
         client = self.client
         if client.fatal is not None:
             client.check()
@@ -154,7 +153,6 @@ class Owner(Part):
 
     # ------------------------------------------------------------------------------------ ends
     def process_ended(self, end: Ended) -> None:
-        """Release memory that this process has created for an exited one."""
         if end.process in self._others:
             self._others.remove(end.process)
             self.store.forget_owner(end.process)

@@ -128,5 +128,4 @@ def _setters_of(path: str) -> Iterator[Callable[[int], object]]:
             yield from found[:1]
 
 
-#: Of this process, and of its forks.
 native_threads = NativeThreads()

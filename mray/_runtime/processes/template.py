@@ -236,7 +236,6 @@ class HeadStart(Template):
         return True
 
     def settle(self) -> None:
-        """Set the variables that the driver's imports have set here."""
         if self._running is not None:
             self._running.inherited = _inherited(os.environ)
 

@@ -63,7 +63,7 @@ class OutputPrinter:
         self._put = 0
         self._taken = 0
         self._unshown = 0
-        #: By stream: pid and name of the worker of the unfinished line, and whether its beginning was printed as a whole line.
+        #: Stream -> pid and name of the worker of the unfinished line, and whether its beginning was printed as a whole line.
         self._begun: dict[int, tuple[int, str, bool]] = {}
         self._visitor = Visitor()
         # Started now, since the first line may arrive while the interpreter exits, when no thread can be started.

@@ -134,7 +134,6 @@ class BarBoard:
                 bar.drawn.clear()
 
     def hide_bars(self) -> None:
-        """Take the bars off the screen before other output is printed."""
         with self.lock:
             self._clear()
             self._hidden = True
@@ -230,7 +229,6 @@ class tqdm:  # noqa: N801  (tqdm's name)
         self._told = float("-inf")
 
     def set_description(self, desc: str) -> None:
-        """Change the text before the bar."""
         self._desc = desc
         self._tell()
 

@@ -225,7 +225,6 @@ class ConcurrencyGroups:
             self.client.reactor.wait_until(done)
 
     def let_go(self) -> None:
-        """Release what finished calls have left behind. Main thread."""
         for group_executor in (self._executors or {}).values():
             group_executor.let_go()
 

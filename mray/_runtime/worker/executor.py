@@ -143,7 +143,7 @@ class Executor:
             self._reply(running, result)
 
     def name_of(self, call: Invocation, function: str) -> str:
-        """From the call's options, else its function's. Any thread that runs calls."""
+        """The name from the call's options, else its function's. Any thread that runs calls."""
         name = None if call.options is None else call.options.get("name")
         if not name:
             return function

@@ -101,7 +101,6 @@ def _in_words(status: dict[str, Any]) -> str:
 
 
 def _wish(demand: dict[str, Any]) -> str:
-    """``f() for CPU 1``."""
     kind, _space, name = demand["label"].partition(" ")
     resources = ", ".join(f"{key} {amount:g}" for key, amount in demand["resources"].items())
     return f"{f'{name}()' if kind == 'task' else demand['label']} for {resources or 'a worker'}"

@@ -26,7 +26,7 @@ from mray.util.collective.types import Backend as BackendName
 
 __all__ = ["create_collective_group", "destroy_all_collective_groups", "destroy_collective_group", "get_collective_groups"]
 
-#: Those that this process has created, by name, for each session.
+#: Groups that this process has created, by name, for each session.
 _groups: weakref.WeakKeyDictionary[Backend, dict[str, CommunicatorHandle]] = weakref.WeakKeyDictionary()
 
 

@@ -70,7 +70,7 @@ class SessionView:
     def __post_init__(self) -> None:
         self.node: dict[str, Any] = ask_node(self.directory, "snapshot", self.timeout)
         self.processes: dict[str, Row] = {process["process"]: process for process in self.node["processes"]}
-        #: Also of processes that have ended.
+        #: Pids by process, also of ended ones.
         self.pids = {dead["process"]: dead["pid"] for dead in self.node["dead_workers"]}
         self.pids.update({process: row["pid"] for process, row in self.processes.items()})
         info = self.node["info"]
