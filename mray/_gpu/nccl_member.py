@@ -147,7 +147,6 @@ class NcclMember:
 
     # ------------------------------------------------------------------------------------ collectives
     def allreduce(self, source: Any, out: Any, op: ReduceOp) -> None:
-        """Reduce every rank's `source` into every rank's `out`, which may be the same."""
         with self.group.refusing():
             source, given = self._dense(source)
             target = self._target(out)

@@ -222,7 +222,7 @@ def guard_threads(guarded: Guarded) -> None:
 
 
 def release_threads(guarded: Guarded) -> None:
-    """Any thread. Idempotent."""
+    """Undo `guard_threads`. Any thread. Idempotent."""
     if guarded in _guarded:
         _guarded.remove(guarded)
         if not _guarded:

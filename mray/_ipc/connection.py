@@ -476,7 +476,6 @@ class SocketConnection(Connection):
 
     @property
     def has_ring(self) -> bool:
-        """Whether the peer may write into a ring pair."""
         return self._inward is not None
 
     def has_ring_entries(self) -> bool:

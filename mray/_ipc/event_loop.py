@@ -52,7 +52,7 @@ class LoopSelector(selectors.EpollSelector):
         reactor.watch_edge(self.fileno(), self._on_readable)
 
     def notify(self) -> None:
-        """There is an event for the loop. Any thread that reads, or wakes the reader afterwards."""
+        """Record an event for the loop. Called by a thread that reads, or wakes the reader afterwards."""
         self.woken = True
 
     def _on_readable(self, _events: int) -> None:

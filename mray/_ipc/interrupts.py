@@ -82,7 +82,7 @@ def guarded() -> Iterator[None]:
 
 
 class InterruptGuard:
-    """Main thread only, except `sleep`, `longest` and `is_open`."""
+    """Runs signal handlers at safe moments. Main thread only, except `sleep`, `longest` and `is_open`."""
 
     __slots__ = (
         "_ends",

@@ -55,7 +55,7 @@ def connect_to_node(directory: str) -> socket.socket:
 
 
 class Introductions:
-    """Thread-safe."""
+    """Asks the node for connections. Thread-safe."""
 
     def __init__(
         self, channel: socket.socket, incoming: socket.socket, guard: InterruptGuard, find: Callable[[OSError], Exception]

@@ -332,7 +332,7 @@ class Reactor:
 
     @dispatches
     def run_deferred(self) -> None:
-        """Any thread that holds none of mray's locks."""
+        """Call deferred callbacks. Any thread that holds none of mray's locks."""
         deferred = self._deferred
         while deferred:
             try:

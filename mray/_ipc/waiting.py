@@ -35,7 +35,6 @@ class Timers(list[tuple[float, int, Callable[[], None]]]):
         self._numbers = itertools.count()
 
     def add(self, seconds: float, callback: Callable[[], None]) -> None:
-        """Any thread."""
         heapq.heappush(self, (monotonic() + seconds, next(self._numbers), callback))
 
     def shorten(self, timeout: float | None) -> float | None:

@@ -79,7 +79,6 @@ class Figure:
 
     @property
     def ends(self) -> list[tuple[int, int]]:
-        """Source and target of each edge, by their indices among the boxes."""
         places = {box.number: place for place, box in enumerate(self.boxes)}
         return [(places[edge.source], places[edge.target]) for edge in self.edges]
 

@@ -38,7 +38,7 @@ def endpoint_title(endpoint: str, names: Mapping[str, str]) -> str:
 
 
 def is_worker(endpoint: str) -> bool:
-    """Whether it is a worker leased for functions: it has a name, actors have ids."""
+    """Whether it is a worker leased for functions, which has a name instead of an id."""
     return endpoint.startswith("function-")
 
 

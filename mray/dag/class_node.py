@@ -1,4 +1,4 @@
-"""Ray's place for ClassMethodNode, ClassNode."""
+"""Ray's module for ClassMethodNode, ClassNode."""
 
 from mray._api.dag_calls import ClassMethodNode, ClassNode
 

@@ -1,4 +1,4 @@
-"""Ray's place for CollectiveOutputNode."""
+"""Ray's module for CollectiveOutputNode."""
 
 from mray._api.collective_node import CollectiveOperation as _CollectiveOperation
 from mray._api.collective_node import CollectiveOutputNode

@@ -1,4 +1,4 @@
-"""Ray's place for `CompiledDAG`."""
+"""Ray's module for `CompiledDAG`."""
 
 from mray._inside.graphs import CompiledDAG
 

@@ -1,4 +1,4 @@
-"""Ray's place for DAGContext."""
+"""Ray's module for DAGContext."""
 
 from mray._api.dag_context import DAGContext
 

@@ -1,4 +1,4 @@
-"""Ray's place for DAGNode."""
+"""Ray's module for DAGNode."""
 
 from mray._api.dag_node import DAGNode
 

@@ -1,4 +1,4 @@
-"""Ray's place for FunctionNode."""
+"""Ray's module for FunctionNode."""
 
 from mray._api.dag_calls import FunctionNode
 

@@ -1,4 +1,4 @@
-"""Ray's place for DAGInputData, InputAttributeNode, InputNode."""
+"""Ray's module for DAGInputData, InputAttributeNode, InputNode."""
 
 from mray._api.dag_node import DAGInputData, InputAttributeNode, InputNode
 

@@ -1,4 +1,4 @@
-"""Ray's place for MultiOutputNode."""
+"""Ray's module for MultiOutputNode."""
 
 from mray._api.dag_node import MultiOutputNode
 

@@ -1,4 +1,4 @@
-"""Ray's place for the scanner that finds DAG nodes in values."""
+"""Ray's module for the scanner that finds DAG nodes in values."""
 
 from mray._api.dag_node import DAGNode
 from mray._api.dag_scan import ObjectScanner

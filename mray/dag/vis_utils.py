@@ -1,4 +1,4 @@
-"""Ray's place for `plot`."""
+"""Ray's module for `plot`."""
 
 from mray._picture.plot import Drawing, plot
 

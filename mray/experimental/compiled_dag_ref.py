@@ -1,4 +1,4 @@
-"""Ray's place for `CompiledDAGRef` and `CompiledDAGFuture`."""
+"""Ray's module for `CompiledDAGRef` and `CompiledDAGFuture`."""
 
 from mray._inside.graphs import CompiledDAGFuture, CompiledDAGRef
 

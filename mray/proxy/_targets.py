@@ -31,7 +31,7 @@ class Target:
 
 
 class Targets:
-    """Any thread."""
+    """The objects of an interpreter. Any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

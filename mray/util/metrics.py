@@ -22,7 +22,7 @@ Tags = dict[str, str]
 
 
 class Metric:
-    """Thread-safe. Pickles as a metric of the same name."""
+    """A metric. Thread-safe. Pickles as a metric of the same name."""
 
     _kind = ""
 

@@ -612,7 +612,7 @@ class Completions:
                 self._due.popleft()()
 
     def ready(self) -> bool:
-        """Takes no lock."""
+        """Whether `look` may call back. Takes no lock."""
         graph = self._of()
         if graph is None or not self.awaited:
             return False

@@ -72,7 +72,7 @@ class CompiledDAGRef(GraphRef):
 
     @property
     def ready(self) -> bool:
-        """Any thread."""
+        """Whether `get` would not wait. Any thread."""
         return self.index < self.graph.results.finished or bool(self.graph.state)
 
     def wait_among(self, refs: Sequence[Any], num_returns: int, timeout: float | None) -> tuple[list[Any], list[Any]]:

@@ -392,7 +392,7 @@ class LeasePools(Part):
             yield call.task_id, partial(call.row, WAITS_FOR_ARGUMENTS, "")
 
     def give_back_idle(self) -> None:
-        """Cancel requests for which no task waits too."""
+        """Return idle leases; cancel requests for which no task waits."""
         for pool in self._pools.values():
             pool.follow(pool.tasks.called_in())
 

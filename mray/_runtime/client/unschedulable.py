@@ -12,7 +12,7 @@ MOST = 1000
 
 
 class Unschedulable:
-    """Any thread."""
+    """Logs each text once. Any thread."""
 
     def __init__(self, announcements: Announcements) -> None:
         self._announcements = announcements

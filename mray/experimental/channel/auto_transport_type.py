@@ -1,4 +1,4 @@
-"""Ray's place for AutoTransportType."""
+"""Ray's module for AutoTransportType."""
 
 from mray._api.type_hint import AutoTransportType
 

@@ -1,4 +1,4 @@
-"""Ray's place for ChannelOutputType."""
+"""Ray's module for ChannelOutputType."""
 
 from mray._api.type_hint import ChannelOutputType
 

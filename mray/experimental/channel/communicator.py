@@ -1,4 +1,4 @@
-"""Ray's place for Communicator."""
+"""Ray's module for Communicator."""
 
 from mray._api.communicator import Communicator, ReduceOp, TorchTensorAllocator
 

@@ -1,4 +1,4 @@
-"""Ray's place for TorchTensorType."""
+"""Ray's module for TorchTensorType."""
 
 from mray._api.type_hint import TorchTensorType
 

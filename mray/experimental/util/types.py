@@ -1,4 +1,4 @@
-"""Ray's place for the devices of edges and the operations of collectives."""
+"""Ray's module for the devices of edges and the operations of collectives."""
 
 from mray._api.collective_node import AllGatherOp, AllReduceOp, ReduceScatterOp
 from mray._api.collective_node import CollectiveOp as _CollectiveOp
