@@ -23,7 +23,7 @@ def said(scene: str) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("scene", "expected"),
     [
-        ("missing", "and /dev/shm is not there (No such file or directory). As root: mount one: "),
+        ("missing", "and /dev/shm does not exist (No such file or directory). As root: mount one: "),
         ("read_only", READ_ONLY),
         ("full", FULL),
     ],
