@@ -9,9 +9,10 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, cast, overload
 
-from mray._api import private_attributes
+from mray._api import current, private_attributes
 from mray._api.actor_handle import ActorHandle
 from mray._api.actor_metadata import ActorClassMetadata
 from mray._api.blueprint import METHOD_ATTRIBUTE, ActorBlueprint, ActorMethodSpec, function_of
@@ -271,9 +272,7 @@ def _method_of_handle(name: str, spec: ActorMethodSpec, blueprint: ActorBlueprin
 
     def first(handle: ActorHandle) -> ActorMethod:
         made = _described_method(name, spec, blueprint.cls)
-        # A function of its own, as in `described`: it always calls the same.
-        get = copy_of(lambda handle: made(spec, handle))
-        setattr(blueprint.handle_class, name, property(get, doc=doc()))
+        setattr(blueprint.handle_class, name, property(partial(made, spec), doc=doc()))
         return made(spec, handle)
 
     def doc() -> str:
@@ -370,7 +369,7 @@ class ActorMethod:
         spec = self._spec
         if kwargs or not spec.low <= len(args) <= spec.high:
             return _submit(self._handle, spec, args, kwargs, spec.num_returns, spec.options)
-        return current_backend().submit_method(self._handle, spec, args, kwargs, spec.num_returns, spec.options)
+        return (current.started or current_backend()).submit_method(self._handle, spec, args, kwargs, spec.num_returns, spec.options)
 
     def _remote(self, args: Sequence[Any] | None = None, kwargs: dict[str, Any] | None = None, **options: Any) -> Any:
         """As `remote`, arguments and options given as such."""

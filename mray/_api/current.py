@@ -25,7 +25,8 @@ NOT_STARTED = "Ray has not been started yet. You can start Ray with 'ray.init()'
 
 _CLASSES = {"native": "NativeBackend", "local": "LocalBackend", "ray": "RayBackend"}
 
-_backend: Backend | None = None
+#: The backend of this process, if a session has been started. Calls read it directly, instead of calling `current_backend`.
+started: Backend | None = None
 #: After a fork: the parent's backend, retained so that nothing of it is finalized.
 _inherited: Backend | None = None
 _options: SessionOptions | None = None
@@ -43,7 +44,7 @@ def current_backend() -> Backend:
 
     Raises RaySystemError when it is not (``RAY_ENABLE_AUTO_CONNECT=0``).
     """
-    backend = _backend
+    backend = started
     if backend is not None:
         return backend
     return _start_by_itself()
@@ -55,39 +56,39 @@ def _start_by_itself() -> Backend:
     if not settings.ENABLE_AUTO_CONNECT.get():
         raise RaySystemError(NOT_STARTED)
     with _lock:
-        if _backend is None:
+        if started is None:
             start_by_default()
-        assert _backend is not None
-        return _backend
+        assert started is not None
+        return started
 
 
 def backend_if_started() -> Backend | None:
     """The backend, or None; starts nothing."""
-    return _backend
+    return started
 
 
 def backend_in_use() -> Backend | None:
     """As `backend_if_started`, unless the session is unused (see `keep`)."""
-    return None if _kept else _backend
+    return None if _kept else started
 
 
 def keep(kept: bool) -> None:
     """Retain the session unused for a later caller, or use it again. Meanwhile it serves calls, and makes way for `init`."""
     global _kept
-    _kept = kept and _backend is not None
+    _kept = kept and started is not None
 
 
 def started_backend(otherwise: str = NOT_STARTED) -> Backend:
     """The backend; raises RaySystemError with this text when there is none. Starts nothing."""
-    if _backend is None:
+    if started is None:
         raise RaySystemError(otherwise)
-    return _backend
+    return started
 
 
 def set_backend(backend: Any) -> None:
     """Install the backend of this process. For workers and tests."""
-    global _backend, _kept
-    _backend, _kept = backend, False
+    global started, _kept
+    started, _kept = backend, False
 
 
 def start(options: SessionOptions) -> Backend:
@@ -96,8 +97,8 @@ def start(options: SessionOptions) -> Backend:
     with _lock:
         if _kept:
             stop()
-        if _backend is not None:
-            within = _backend.start_within(options)
+        if started is not None:
+            within = started.start_within(options)
             set_backend(within)
             return within
         module = import_whole(f"mray._backends.{options.backend}")
@@ -113,7 +114,7 @@ def reset() -> None:
     Raises RaySystemError without a session, and in a worker.
     """
     with _lock:
-        backend = _backend
+        backend = started
         if backend is None:
             raise RaySystemError(NOT_STARTED)
         if backend.context()["mode"] != "driver":
@@ -135,7 +136,7 @@ def reset() -> None:
 def stop() -> None:
     """End the session, if there is one; a nested session first."""
     with _lock:
-        backend = _backend
+        backend = started
         if backend is None or backend.context()["mode"] != "driver":
             return  # neither user code nor its `atexit` hooks end a worker's session
         try:
@@ -151,7 +152,7 @@ def _stop_at_exit() -> None:
     """End the session at exit: no other thread calls any more, and no session starts by itself."""
     global start_by_default
     start_by_default = _refuse
-    backend = _backend
+    backend = started
     if backend is not None and backend.context()["mode"] == "driver":
         backend.end_threads()
         stop()
@@ -165,10 +166,10 @@ def _refuse() -> None:
 
 def _after_fork() -> None:
     """Leave the session in the child of a fork: its sockets and threads are the parent's."""
-    global _backend, _inherited, _lock
-    if _backend is not None:
-        _inherited = _backend
-        _backend = None
+    global started, _inherited, _lock
+    if started is not None:
+        _inherited = started
+        started = None
     _lock = threading.RLock()
 
 

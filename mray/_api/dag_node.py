@@ -67,8 +67,11 @@ class GraphRef(Unique, ABC, Generic[T_co]):
         """The result, once."""
 
     @abstractmethod
-    def get_until(self, deadline: float, timeout: float) -> Any:
-        """The result, once; `deadline` is the moment (of `mray._common.clock`) at which `timeout` seconds have passed."""
+    def get_among(self, refs: Sequence[Any], timeout: float | None, deadline: float | None) -> Any:
+        """As `get`, for one of these refs: an error of another is raised as soon as it is known.
+
+        `deadline`: the moment (of `mray._common.clock`) at which `timeout` seconds have passed; None: of this call.
+        """
 
     def put_back(self, value: Any) -> None:
         """Undo `get`, which has returned this value."""

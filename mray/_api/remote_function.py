@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mray._api import current
 from mray._api.blueprint import INVOCATION_DECORATOR
 from mray._api.current import current_backend
 from mray._api.dag_calls import FunctionNode
@@ -143,7 +144,7 @@ class RemoteFunction:
         """
         if kwargs or not self.low <= len(args) <= self.high:
             return _submit(self, args, kwargs, self.default_options)
-        return current_backend().submit_task(self, args, kwargs, self.default_options)
+        return (current.started or current_backend()).submit_task(self, args, kwargs, self.default_options)
 
     def _remote(self, args: Sequence[Any] | None = None, kwargs: dict[str, Any] | None = None, **options: Any) -> Any:
         """As `remote`, arguments and options given as such."""
@@ -220,7 +221,7 @@ class RemoteFunctionWithOptions:
         function = self._function
         if kwargs or not function.low <= len(args) <= function.high:
             return _submit(function, args, kwargs, self._options)
-        return current_backend().submit_task(function, args, kwargs, self._options)
+        return (current.started or current_backend()).submit_task(function, args, kwargs, self._options)
 
     def bind(self, /, *args: Any, **kwargs: Any) -> Any:
         """As `RemoteFunction.bind`."""

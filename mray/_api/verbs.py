@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from mray._api import current
 from mray._api.actor_handle import ActorHandle
 from mray._api.backend import LONG_LIST
 from mray._api.current import backend_if_started, backend_in_use, current_backend, started_backend, stop
@@ -89,7 +90,7 @@ def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bo
     if isinstance(object_refs, ObjectRef):
         if _use_object_store:
             return current_backend().get((object_refs,), timeout, True)[0]
-        return current_backend().get_one(object_refs, timeout)
+        return (current.started or current_backend()).get_one(object_refs, timeout)
     if isinstance(object_refs, GraphRef):
         return object_refs.get(timeout)
     if isinstance(object_refs, ObjectRefGenerator):
@@ -123,7 +124,7 @@ def _get_graph_refs(refs: list[Any], timeout: float | None) -> list[Any]:
     values: list[Any] = []
     try:
         for ref in refs:
-            value = ref.get(timeout) if deadline is None else ref.get_until(deadline, timeout)
+            value = ref.get_among(refs, timeout, deadline)
             values.append(value)
     except BaseException:
         for ref, value in zip(refs, values, strict=False):

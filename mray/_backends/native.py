@@ -422,7 +422,7 @@ class NativeBackend(PlacementCalls, Backend):
         """With `answer`, returns the public spec of another actor that has the name, or None."""
         client = self.client
         spec["arguments"] = (call.form, call.payload)
-        spec["values"] = call.argument_values(client.borrowing.export)
+        spec["values"] = None if call.arguments is None else call.argument_values(client.borrowing.export)
         if answer:
             try:
                 return client.ask(m.ACTOR_CREATE, actor_id, spec)

@@ -39,7 +39,7 @@ from mray._ipc.faults import fault_line, fault_text, message_name
 from mray._ipc.frames import MESSAGE_STARTS, MOST_BYTES, decode_message, decode_unknown
 from mray._ipc.quiet_lock import QuietLock
 from mray._ipc.ring import DamagedError
-from mray._ipc.ring_pair import ONE, SEVERAL, RingPair
+from mray._ipc.ring_pair import NEEDS_NUDGE, ONE, SEVERAL, RingPair
 from mray._ipc.table import SessionTable
 from mray._ipc.watching import Watching
 from mray.exceptions import ObjectStoreFullError
@@ -57,6 +57,7 @@ _LONGEST_NAME = 107
 FLUSH_BYTES = 32 * 1024
 #: Bytes offered to the kernel at a time, so that a partial send does not copy a long queue again.
 _SEND_BYTES = 256 * 1024
+_RING_BYTES = RingPair.MOST
 #: Seconds for the message that says why a connection ends; a peer that does not read sees the hang-up only.
 _LAST_WORD = 1.0
 
@@ -105,6 +106,7 @@ class Connection(ABC):
         "process",
         "refused",
         "role",
+        "unsent",
     )
 
     def __init__(self, on_message: MessageCallback, on_hangup: HangupCallback) -> None:
@@ -116,6 +118,8 @@ class Connection(ABC):
         self.calls: dict[bytes, Any] = {}
         #: Set by the owner: calls that were waited for one by one; negative while not counted.
         self.alone = 0
+        #: Bytes queued in this process.
+        self.unsent = 0
         self.peer = PeerState()
         self.on_message = on_message
         self.on_hangup = on_hangup
@@ -135,11 +139,6 @@ class Connection(ABC):
     @abstractmethod
     def flush(self) -> None:
         """Send what is queued."""
-
-    @property
-    @abstractmethod
-    def unsent(self) -> int:
-        """Bytes queued in this process."""
 
     @abstractmethod
     def drain(self, timeout: float) -> bool:
@@ -200,11 +199,9 @@ class Connection(ABC):
 
 class SocketConnection(Connection):
     __slots__ = (
-        "_inward",
         "_lock",
         "_offered",
         "_out",
-        "_out_bytes",
         "_partial",
         "_reactor",
         "_read",
@@ -213,6 +210,7 @@ class SocketConnection(Connection):
         "_want_write",
         "checks_frames",
         "fd",
+        "inward",
         "is_unknown",
         "reads",
         "socket",
@@ -227,13 +225,12 @@ class SocketConnection(Connection):
         self._lock = QuietLock()
         #: Frames not yet given to the kernel. Under `_lock`.
         self._out: deque[bytes | memoryview] = deque()
-        self._out_bytes = 0
         self._want_write = False
         #: Bytes sent by the socket, and received by it and dispatched, since the ring pair was opened.
         self._sent = self._read = 0
         #: While this endpoint writes into it; while the peer may; offered and not yet taken.
         self._ring: RingPair | None = None
-        self._inward: RingPair | None = None
+        self.inward: RingPair | None = None
         self._offered: RingPair | None = None
         self._partial = bytearray()
         self.reads = 0
@@ -250,10 +247,10 @@ class SocketConnection(Connection):
             if self.closed:
                 return 0
             self._out.append(frame)
-            self._out_bytes = queued = self._out_bytes + len(frame)
+            self.unsent = queued = self.unsent + len(frame)
         if queued > FLUSH_BYTES:
             self.flush()
-            return self._out_bytes
+            return self.unsent
         return queued
 
     def send(self, message: Message) -> None:
@@ -262,15 +259,16 @@ class SocketConnection(Connection):
             if self.closed:
                 return
             ring = self._ring
-            by_ring = ring is not None and ring.has_room(self._sent)
-            if by_ring and not self._out and len(body) <= RingPair.MOST:
-                assert ring is not None
-                self._put(ring, ONE, body)
-                return
+            if ring is not None and not self._out and len(body) <= _RING_BYTES:
+                outcome = ring.try_put(ONE, body, self._sent)
+                if outcome:
+                    if outcome == NEEDS_NUDGE:
+                        self._nudge()
+                    return
             frame = _HEADER.pack(len(body)) + body
             self._out.append(frame)
-            self._out_bytes += len(frame)
-            if by_ring:
+            self.unsent += len(frame)
+            if len(self._out) > 1:
                 self._flush_locked()
             elif not self._want_write:
                 self._send_out()
@@ -282,7 +280,7 @@ class SocketConnection(Connection):
             assert not self._out, "descriptors go with the first byte of what the peer reads next"
             sent = socket.send_fds(self.socket, [frame[:_SEND_BYTES]], descriptors)
             self._out.append(frame[sent:])
-            self._out_bytes += len(frame) - sent
+            self.unsent += len(frame) - sent
             self._flush_locked()
 
     def flush(self) -> None:
@@ -290,32 +288,27 @@ class SocketConnection(Connection):
             with self._lock:
                 self._flush_locked()
 
-    @property
-    def unsent(self) -> int:
-        return self._out_bytes
-
     def _flush_locked(self) -> None:
         if not self._out or self.closed or self._want_write:
             return
         ring = self._ring
-        if ring is not None and self._out_bytes <= RingPair.MOST and ring.has_room(self._sent):
+        if ring is not None and self.unsent <= _RING_BYTES:
             out = self._out
-            if len(out) == 1:
-                self._put(ring, ONE, out[0][_HEADER.size :])
-            else:
-                self._put(ring, SEVERAL, b"".join(out))
-        else:
-            self._send_out()
+            form, body = (ONE, out[0][_HEADER.size :]) if len(out) == 1 else (SEVERAL, b"".join(out))
+            outcome = ring.try_put(form, body, self._sent)
+            if outcome:
+                out.clear()
+                self.unsent = 0
+                if outcome == NEEDS_NUDGE:
+                    self._nudge()
+                return
+        self._send_out()
 
-    def _put(self, ring: RingPair, form: int, body: bytes | memoryview) -> None:
-        """Publish `body`, which replaces what is queued; the ring has room."""
-        self._out.clear()
-        self._out_bytes = 0
-        if not ring.put(form, body):
-            # POINT reader of ring asleep
-            self._out.append(_NUDGE)
-            self._out_bytes = len(_NUDGE)
-            self._send_out()
+    def _nudge(self) -> None:
+        # POINT reader of ring asleep
+        self._out.append(_NUDGE)
+        self.unsent = len(_NUDGE)
+        self._send_out()
 
     def _send_out(self) -> None:
         out = self._out
@@ -331,7 +324,7 @@ class SocketConnection(Connection):
                 if is_closed(error) and not self.closed:  # (another thread may just have closed it)
                     self._reactor.defer(partial(self._torn, error))
             self._sent += sent
-            self._out_bytes -= sent
+            self.unsent -= sent
             if sent < len(chunk):
                 out.appendleft(memoryview(chunk)[sent:])
                 self._want_write = True
@@ -343,7 +336,7 @@ class SocketConnection(Connection):
 
     def _next_chunk(self) -> bytes | memoryview:
         out = self._out
-        if self._out_bytes <= _SEND_BYTES:
+        if self.unsent <= _SEND_BYTES:
             chunk = b"".join(out)
             out.clear()
             return chunk
@@ -371,12 +364,12 @@ class SocketConnection(Connection):
             return False
         with self._lock:
             # A ring pair that the peer offered meanwhile is in use.
-            if self.closed or self._want_write or self._inward is not None:
+            if self.closed or self._want_write or self.inward is not None:
                 ring.close()
                 return False
             self._offered = ring
             self._last_by_socket((OFFER_RING, name, row))
-            self._sent = -self._out_bytes
+            self._sent = -self.unsent
         return True
 
     def take_ring(self, name: str, table: SessionTable, row: int, of_peer: int) -> bool:
@@ -395,8 +388,8 @@ class SocketConnection(Connection):
             self._last_by_socket((TAKE_RING, ring is not None, row))
             if ring is not None:
                 ring.meet(of_peer)
-                self._ring = self._inward = ring
-                self._sent, self._read = -self._out_bytes, 0
+                self._ring = self.inward = ring
+                self._sent, self._read = -self.unsent, 0
         return ring is not None
 
     def ring_taken(self, taken: bool, of_peer: int) -> bool:
@@ -409,7 +402,7 @@ class SocketConnection(Connection):
                 return False
             ring.unlink()
             ring.meet(of_peer)
-            self._ring = self._inward = ring
+            self._ring = self.inward = ring
             self._read = 0
         return True
 
@@ -424,7 +417,7 @@ class SocketConnection(Connection):
         """Release the ring pair, which is read to its end. Reading thread only."""
         self.retire_ring()
         with self._lock:
-            ring, self._inward = self._inward, None
+            ring, self.inward = self.inward, None
             if ring is not None:
                 ring.close()
         self.alone = 0
@@ -435,26 +428,27 @@ class SocketConnection(Connection):
 
     def _last_by_socket(self, message: Message) -> None:
         self._out.append(encode(message))
-        self._out_bytes += len(self._out[-1])
+        self.unsent += len(self._out[-1])
         if not self._want_write:
             self._send_out()
 
     # ------------------------------------------------------------------------------------ reading
     def read_ring(self) -> bool:
         """Dispatch the ring's entries; returns whether there were any. Reading thread."""
-        ring = self._inward
-        if ring is None or not ring.has_more():
+        ring = self.inward
+        if ring is None:
+            return False
+        reader = ring.reader
+        words, published = reader.words, reader.published
+        if words[published] <= reader.next:
             return False
         collects = isenabled()  # See Note [dispatch and the collector].
         if collects:
             disable()
         try:
-            while not self.closed:
+            while not self.closed and words[published] > reader.next:
                 try:
-                    entry = ring.next()
-                    if entry is None:
-                        break
-                    form, body = entry
+                    form, body = reader.take()  # type: ignore[misc]  # there is one
                     read = decode_message if self.checks_frames else marshal.loads
                     if form > SEVERAL:
                         raise DamagedError(f"an entry of a connection's ring has form {form}")
@@ -476,11 +470,11 @@ class SocketConnection(Connection):
 
     @property
     def has_ring(self) -> bool:
-        return self._inward is not None
+        return self.inward is not None
 
     def has_ring_entries(self) -> bool:
-        ring = self._inward
-        return ring is not None and ring.has_more()
+        ring = self.inward
+        return ring is not None and ring.reader.ready()
 
     def readable(self, buffer: memoryview) -> None:
         """Read what has arrived and dispatch complete messages. Reading thread."""
@@ -551,8 +545,8 @@ class SocketConnection(Connection):
         looked_into = None
         for message, size in messages:
             # Entries of the ring were published before these frames were sent; also those of a ring that an earlier frame has opened.
-            if self._inward is not looked_into:
-                looked_into = self._inward
+            if self.inward is not looked_into:
+                looked_into = self.inward
                 self.read_ring()
                 if self.closed:
                     break
@@ -563,8 +557,8 @@ class SocketConnection(Connection):
                 # The peer sent the later messages assuming that it took effect.
                 broken = self.give_up(message, error)
                 break
-        if self._inward is not None:
-            self._inward.has_read(self._read)
+        if self.inward is not None:
+            self.inward.has_read(self._read)
         if broken:
             self.hang_up()
         return start
@@ -604,14 +598,14 @@ class SocketConnection(Connection):
         else:
             self.socket.detach()
         self._out.clear()
-        self._out_bytes = 0
-        if self._inward is not None or self._offered is not None:
+        self.unsent = 0
+        if self.inward is not None or self._offered is not None:
             self._reactor.forget_ring(self)
             with self._lock:  # another thread may be writing
-                for ring in (self._inward, self._offered):
+                for ring in (self.inward, self._offered):
                     if ring is not None:
                         ring.close()
-                self._ring = self._inward = self._offered = None
+                self._ring = self.inward = self._offered = None
 
     def abandon(self) -> None:
         """In a forked child: close without a message to the peer."""

@@ -472,7 +472,8 @@ class Reactor:
     def _release_reading(self) -> None:
         self._reader = NO_READER
         self._reading.release()
-        self._offer_reading()
+        if self._waiters or self._dormant:
+            self._offer_reading()
         if self._outside:
             self._tell_of_outside()
 
@@ -490,7 +491,11 @@ class Reactor:
         rings = self._rings
         for connection in rings:
             self._unasked += 1
-            if connection.read_ring():
+            ring = connection.inward
+            if ring is None:
+                continue
+            reader = ring.reader
+            if reader.words[reader.published] > reader.next and connection.read_ring():
                 if self._waiters:
                     self._notify()
                 if predicate():

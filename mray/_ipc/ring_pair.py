@@ -34,12 +34,14 @@ assert _LAYOUT.extent <= PAGE // 2
 
 #: Forms of an entry: one frame's body, several frames.
 ONE, SEVERAL = range(2)
+#: Outcomes of `RingPair.try_put`.
+NO_ROOM, PUBLISHED, NEEDS_NUDGE = range(3)
 
 
 class RingPair:
     """One end. The writing half is used under the connection's lock, the reading half by the thread that reads."""
 
-    __slots__ = ("_asleep", "_looked", "_page", "_read_beside", "_reader", "_segment", "_sent_beside", "_words", "_writer")
+    __slots__ = ("_asleep", "_looked", "_page", "_read_beside", "_segment", "_sent_beside", "_words", "_writer", "reader")
 
     #: Bytes of an entry.
     MOST = _LAYOUT.inline
@@ -47,10 +49,10 @@ class RingPair:
     def __init__(self, segment: Segment, end: int, table: SessionTable) -> None:
         self._segment = segment
         self._writer = RingWriter(segment, _OFFSETS[end], _LAYOUT)
-        self._reader = RingReader(segment, _OFFSETS[1 - end], _LAYOUT, 0)
+        self.reader = RingReader(segment, _OFFSETS[1 - end], _LAYOUT, 0)
         self._words = table.words
         self._asleep = 0
-        self._page = self._reader.words
+        self._page = self.reader.words
         self._sent_beside, self._read_beside = (_OFFSETS[each] // WORD + _LAYOUT.reader_block(0) + BESIDE for each in (end, 1 - end))
         #: Entries of both directions at the last `was_used`.
         self._looked = 0
@@ -74,37 +76,25 @@ class RingPair:
         """Set the other process's row; messages may be written afterwards."""
         self._asleep = row * ROW_WORDS + STATE
 
-    def has_room(self, beside: int) -> bool:
-        """Whether the other process is awake and has read `beside` bytes of the socket, and its ring has room."""
-        writer = self._writer
-        return (
-            self._words[self._asleep] == AWAKE
-            and self._page[self._sent_beside] == beside
-            and (writer.next < writer.limit or writer.has_room())
-        )
+    def try_put(self, form: int, body: bytes | memoryview, beside: int) -> int:
+        """Publish an entry if the other process is awake and has read `beside` bytes of the socket, and the ring has room.
 
-    def put(self, form: int, body: bytes | memoryview) -> bool:
-        """Publish an entry. Returns False if the other process has fallen asleep and needs a nudge."""
-        self._writer.put(form, body)
+        NEEDS_NUDGE: it is published, and the other process has fallen asleep.
+        """
+        words, asleep, writer = self._words, self._asleep, self._writer
+        if words[asleep] != AWAKE or self._page[self._sent_beside] != beside or (writer.next >= writer.limit and not writer.has_room()):
+            return NO_ROOM
+        writer.put(form, body)
         # SYNC POINT bell: publish, fence, read the sleeper's word | write the own word, fence, look again.
         fence()
-        return self._words[self._asleep] == AWAKE
-
-    def next(self) -> tuple[int, bytes] | None:
-        """The next entry as (form, body), or None. Raises `DamagedError`."""
-        reader = self._reader
-        return reader.take() if reader.words[reader.published] > reader.next else None
-
-    def has_more(self) -> bool:
-        reader = self._reader
-        return reader.words[reader.published] > reader.next
+        return PUBLISHED if words[asleep] == AWAKE else NEEDS_NUDGE
 
     def has_read(self, beside: int) -> None:
         """Publish how many bytes of the socket were delivered, with all entries before them. (No fence: the word guards no memory.)"""
         self._page[self._read_beside] = beside
 
     def was_used(self) -> bool:
-        before, self._looked = self._looked, self._writer.next + self._reader.next
+        before, self._looked = self._looked, self._writer.next + self.reader.next
         return self._looked != before
 
     def unlink(self) -> None:
@@ -114,6 +104,6 @@ class RingPair:
     def close(self) -> None:
         """Idempotent."""
         self._writer.close()
-        self._reader.close()
+        self.reader.close()
         self._segment.unlink()
         self._segment.close()

@@ -301,7 +301,7 @@ def deserialize(form: int, payload: Any, pin: Any = None, others: Sequence[Any] 
         try:
             return pickle.loads(payload)
         except Exception as error:
-            _refuse(error)
+            refuse(error)
     if form != PACKED:
         raise ValueError(f"no value has form {form!r}")
     whole = [OwnBytes.aligned(payload, _ALIGN) if pin is None else memoryview(pin), *[memoryview(other) for other in others]]
@@ -318,10 +318,10 @@ def deserialize(form: int, payload: Any, pin: Any = None, others: Sequence[Any] 
     try:
         return pickle.loads(fixed[0][at : at + length], buffers=buffers)
     except Exception as error:
-        _refuse(error)
+        refuse(error)
 
 
-def _refuse(error: Exception) -> NoReturn:
+def refuse(error: Exception) -> NoReturn:
     """Raise RaySystemError for a value that cannot be unpickled here; a `RayError` and a handler's error unchanged."""
     if isinstance(error, RayError) or is_of_handler(error):
         raise error

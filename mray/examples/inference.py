@@ -5,7 +5,8 @@
     driver ── a step's input ──▶ rank 0, rank 1, ... of stage 0 ──▶ rank 0, rank 1, ... of stage 1 ── output of rank 0 ──▶ driver
 
 Every rank of every stage gets the step's input, a rank of a later stage also the output of the same rank of the previous stage; the
-output of the last stage's rank 0 is returned, and the errors of all. Other requests to workers go through a second graph.
+output of the last stage's rank 0 is returned as soon as it has come, before the other ranks have finished; their errors are raised by a
+later step. Other requests to workers go through a second graph.
 `vllm_executor` runs vLLM on this.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -50,15 +52,26 @@ class InferenceExecutor:
             outputs: list[Any] = [None] * width
             for stage in self.ranks:
                 outputs = [rank.step.bind(request, before) for rank, before in zip(stage, outputs, strict=True)]
-        # Other ranks' outputs are not read; an error of theirs is the step's.
-        self._steps = outputs[0].experimental_compile(_max_inflight_executions=in_flight)
+        self._steps = MultiOutputNode(outputs).experimental_compile(_max_inflight_executions=in_flight)
+        self._in_flight = in_flight
+        #: The outputs of other ranks, of the latest steps: read for their errors alone.
+        self._others: deque[list[Any]] = deque()
         with InputNode() as request:
             answers = [rank.call.bind(request) for stage in self.ranks for rank in stage]
         self._calls = MultiOutputNode(answers).experimental_compile()
 
     def step(self, request: Any) -> Any:
-        """Begin a step; returns the ref of its output."""
-        return self._steps.execute(request)
+        """Begin a step; returns the ref of rank 0's output. Raises the error of another rank of an earlier step.
+
+        Waits for ranks that are `in_flight` steps behind rank 0.
+        """
+        others = self._others
+        if len(others) >= self._in_flight:
+            mray.get(others.popleft())
+        output, *rest = self._steps.execute(request)
+        if rest:
+            others.append(rest)
+        return output
 
     def call(self, method: str, *args: Any, timeout: float | None = None, **kwargs: Any) -> list[Any]:
         """Results by stage and rank. RayChannelTimeoutError after `timeout` seconds."""

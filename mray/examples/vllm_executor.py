@@ -93,8 +93,7 @@ class MrayExecutor(Executor):  # type: ignore[misc]
         refs = self.graph.execute((called, args, kwargs or {}, answering))
 
         def value(seconds: float | None = None) -> Any:
-            values = mray.get(refs, timeout=seconds)
-            return values if answering is None else values[answering]
+            return mray.get(refs if answering is None else refs[answering], timeout=seconds)
 
         return _Later(value) if non_block else value(timeout)
 

@@ -9,6 +9,7 @@ import pickle
 import signal
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -454,23 +455,93 @@ def test_methods_after_an_error_are_skipped(ray_session, actor, compiled):
     assert ray_session.get(b.history.remote()) == []
 
 
-def test_every_output_of_a_failed_execution_raises(ray_session, actor, compiled):
+own_outputs = pytest.mark.only("mray", "local", reason="on Ray an output waits for the others, and an error of one is raised for all")
+
+
+@pytest.fixture
+def halves(ray_session, actor, compiled):
+    """A graph that returns its input twice; the first output comes once the file that it names exists. Takes options of compiling."""
+
+    def make(**options):
+        a, b = actor(), actor()
+        with ray_session.dag.InputNode() as inp:
+            return compiled(ray_session.dag.MultiOutputNode([a.wait_for.bind(inp), b.echo.bind(inp)]), **options)
+
+    return make
+
+
+@own_outputs
+def test_an_error_of_one_output_belongs_to_its_ref(ray_session, actor, compiled):
     a, b = actor(), actor()
     with ray_session.dag.InputNode() as inp:
         graph = compiled(ray_session.dag.MultiOutputNode([a.fail_on.bind(inp, 1), b.echo.bind(inp)]))
-    for ref in graph.execute(1):
-        with pytest.raises(KeyError):
-            ray_session.get(ref)
+    for number in (0, 1), (1, 0):
+        refs = graph.execute(1)
+        for output in number:
+            if output:
+                assert ray_session.get(refs[1]) == 1
+            else:
+                with pytest.raises(KeyError):
+                    ray_session.get(refs[0])
     assert ray_session.get(graph.execute(2)) == [2, 2]
 
 
-def test_a_failed_output_does_not_wait_for_slow_ones(ray_session, actor, compiled, tmp_path):
+@own_outputs
+def test_a_list_of_outputs_raises_before_the_slow_ones_have_come(ray_session, actor, compiled, tmp_path):
     a, b, gate = actor(), actor(), tmp_path / "gate"
     with ray_session.dag.InputNode() as inp:
         graph = compiled(ray_session.dag.MultiOutputNode([a.wait_for.bind(inp), b.fail.bind(inp)]))
+    refs = graph.execute(str(gate))
     with pytest.raises(ValueError, match="cannot take"):
-        ray_session.get(graph.execute(str(gate))[0])
+        ray_session.get(refs)
     gate.touch()
+    assert ray_session.get(refs[0]) == str(gate)
+
+
+@own_outputs
+def test_an_output_is_read_before_the_others_of_its_execution_have_come(ray_session, halves, tmp_path):
+    graph, gates = halves(), [str(tmp_path / f"{number}") for number in range(3)]
+    refs = [graph.execute(gate) for gate in gates]
+    assert [ray_session.get(both[1]) for both in refs[1:]] == gates[1:]
+    assert ray_session.wait([*refs[0], refs[1][0]], timeout=0)[0] == [refs[0][1]]
+    assert ray_session.get(refs[0][1]) == gates[0]
+    for gate in gates:
+        Path(gate).touch()
+    assert [ray_session.get(both[0]) for both in reversed(refs)] == gates[::-1]
+
+
+@own_outputs
+def test_an_execution_is_in_flight_until_all_of_its_outputs_have_come(ray_session, halves, tmp_path):
+    graph, gates = halves(_max_inflight_executions=2), [str(tmp_path / f"{number}") for number in range(2)]
+    refs = [graph.execute(gate) for gate in gates]
+    assert [ray_session.get(both[1]) for both in refs] == gates
+    with pytest.raises(ray_session.exceptions.RayCgraphCapacityExceeded, match="2 in-flight"):
+        graph.execute(gates[0])
+    for gate in gates:
+        Path(gate).touch()
+    assert [ray_session.get(both[0]) for both in refs] == gates
+    assert ray_session.get(graph.execute(gates[0])) == [gates[0], gates[0]]
+
+
+@own_outputs
+@pytest.mark.parametrize("kept", [0, 1])
+def test_one_output_is_read_of_many_executions_whose_others_are_dropped(ray_session, actor, compiled, kept):
+    a, b = actor(), actor()
+    with ray_session.dag.InputNode() as inp:
+        graph = compiled(
+            ray_session.dag.MultiOutputNode([a.echo.bind(inp), b.echo.bind(inp)]), _max_inflight_executions=3, _max_buffered_results=2
+        )
+    assert [ray_session.get(graph.execute(number)[kept]) for number in range(30)] == list(range(30))
+
+
+@own_outputs
+def test_an_output_that_was_put_back_by_a_failed_get_is_got_again(ray_session, halves, tmp_path):
+    graph, gate = halves(), str(tmp_path / "gate")
+    refs = graph.execute(gate)
+    with pytest.raises(ray_session.exceptions.RayChannelTimeoutError):
+        ray_session.get(refs[::-1], timeout=0.05)
+    Path(gate).touch()
+    assert ray_session.get(refs) == [gate, gate]
 
 
 def test_a_value_that_cannot_be_pickled_is_an_error_of_the_method(ray_session, actor, compiled):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -80,18 +82,32 @@ def test_an_executor_sends_a_step_to_every_rank_and_brings_the_output_of_the_fir
     executor.shutdown()
 
 
-def test_an_error_of_any_rank_is_the_steps_and_the_next_step_is_good(ray_session):
-    executor = example("inference").InferenceExecutor(lambda stage, rank: Steps(stage, rank), 2, num_cpus=0)
+def test_an_error_of_rank_0_is_the_steps_and_that_of_another_rank_a_later_steps(ray_session):
+    executor = example("inference").InferenceExecutor(lambda stage, rank: Steps(stage, rank), 2, num_cpus=0, in_flight=2)
     with pytest.raises(ZeroDivisionError):
-        executor.step("rank 1 fails").get()
+        executor.step("rank 0 fails").get()
+    assert executor.step("rank 1 fails").get() == [("rank 1 fails", 0, 0)]
+    executor.call("count")  # rank 1 has failed
+    with pytest.raises(ZeroDivisionError):
+        for number in range(3):
+            assert executor.step(number).get() == [(number, 0, 0)]
     assert executor.step(1).get() == [(1, 0, 0)]
+    executor.shutdown()
+
+
+def test_rank_0_answers_before_the_other_ranks_have_finished(ray_session, tmp_path):
+    executor = example("inference").InferenceExecutor(lambda stage, rank: Steps(stage, rank), 2, num_cpus=0)
+    gate = tmp_path / "gate"
+    assert executor.step(gate).get() == [(gate, 0, 0)]
+    gate.touch()
     executor.shutdown()
 
 
 def test_the_death_of_a_rank_ends_every_wait_of_its_executor(ray_session):
     executor = example("inference").InferenceExecutor(lambda stage, rank: Steps(stage, rank), 2, num_cpus=0)
     with pytest.raises(ray_session.exceptions.ActorDiedError, match="exit code 7|status 7"):
-        executor.step("rank 1 dies").get()
+        for _ in range(1000):
+            executor.step("rank 1 dies").get()
     executor.shutdown()
 
 
@@ -103,8 +119,11 @@ class Steps:
 
     def step(self, request, before):
         self.seen += 1
-        if self.rank == 1 and request == "rank 1 fails":
+        if request == f"rank {self.rank} fails":
             raise ZeroDivisionError
+        if self.rank == 1 and isinstance(request, Path):
+            while not request.exists():
+                time.sleep(0.001)
         if self.rank == 1 and request == "rank 1 dies":
             os._exit(7)
         return [*(before or ()), (request, self.stage, self.rank)]

@@ -114,6 +114,27 @@ def test_several_outputs_give_a_list_of_futures(run, ray_session, actor, compile
     run(main())
 
 
+@pytest.mark.only("mray", "local", reason="on Ray an output waits for the others of its execution")
+def test_an_output_is_awaited_before_the_others_have_come(run, ray_session, actor, compiled, tmp_path):
+    a, b, gate = actor(), actor(), tmp_path / "gate"
+    with ray_session.dag.InputNode() as inp:
+        graph = compiled(ray_session.dag.MultiOutputNode([a.wait_for.bind(inp), b.echo.bind(inp)]))
+
+    async def main():
+        first, second = await graph.execute_async(str(gate)), await graph.execute_async(str(gate))
+        assert [await second[1], await first[1]] == [str(gate)] * 2
+        slow = asyncio.ensure_future(wait_for(second[0]))
+        await asyncio.sleep(0.05)
+        assert not slow.done()
+        gate.touch()
+        assert [await first[0], await slow] == [str(gate)] * 2
+
+    async def wait_for(future):
+        return await future
+
+    run(main())
+
+
 def test_a_future_says_which_execution_it_is(run, echo):
     async def main():
         future = await echo.execute_async(1)

@@ -37,7 +37,7 @@ from mray._ipc.process import start_of
 from mray._ipc.reactor import Reactor
 from mray._ipc.reaper import ADDRESS
 from mray._ipc.ring import RingReader, RingWriter
-from mray._ipc.ring_pair import RingPair
+from mray._ipc.ring_pair import PUBLISHED, RingPair
 from mray._ipc.segment import PAGE, Segment, new_nonce, open_memory
 from mray._ipc.slots import PLACE, SlotReader
 from mray._ipc.table import AWAKE, BYTES, DOZING, ROW_WORDS, ROWS, SPILLED_EVER, STATE, SessionTable
@@ -177,10 +177,8 @@ class _RingOfPeer:
         writing = RingPair.take(pair[1], self.table)
         writing.meet(1)
         bodies = [encode(message)[4:] for message in MESSAGES[:4]]
-        writing.put(0, bodies[0])
-        writing.put(1, b"".join(encode(message) for message in MESSAGES[:2]))
-        writing.put(0, bodies[3])
-        writing.put(0, bodies[2])
+        entries = (0, bodies[0]), (1, b"".join(encode(message) for message in MESSAGES[:2])), (0, bodies[3]), (0, bodies[2])
+        assert [writing.try_put(form, body, 0) for form, body in entries] == [PUBLISHED] * 4
         # The other half is where this process would write itself.
         half = PAGE // 2
         self.whole = bytes(pair[2].memory[half:])

@@ -135,7 +135,7 @@ def test_a_worker_that_gets_a_damaged_message_from_a_caller_hangs_up_and_lives_o
         caller = client.actors[counter._actor_id.binary()]
         connection = client.peers[caller.actor.process]
         connection._out.append(words)
-        connection._out_bytes += len(words)
+        connection.unsent += len(words)
         connection.flush()
     client.reactor.wait_until(lambda: connection.closed)
     assert mray.get(mray.get_actor("known").up.remote()) > 0

@@ -104,7 +104,6 @@ EXEMPT = {
         "_channel.group:Group._release": "cancels subscriptions",
         "_device.death_watch:_Watch._wait": _THREAD,
         "_gpu.mps:SessionMps._finish": _NODE,
-        "_graph.caller.results:Results.advance": "reads values, and mends what is cut",
         "_ipc.connection:SocketConnection._take": "called by the reactor through its table of callbacks",
         "_ipc.connection:SocketConnection.read_rest": "called where the connection has ended",
         "_ipc.connection:SocketConnection.readable": "called by the reactor through its table of callbacks",
@@ -153,7 +152,7 @@ EXEMPT = {
         "util.state.api:_ask_ray": _SENT,
     },
     UNDONE: {
-        "_graph.caller.ref:CompiledDAGRef.get_until": "called by `mray.get`, which undoes it",
+        "_graph.caller.ref:CompiledDAGRef.get_among": "called by `mray.get`, which undoes it",
         "_api.dag_output:output": "memory, which the graph gives again",
         "proxy._var:RemoteInterpreter.next_of_id": "an item of a remote iterator, which keeps none",
     },

@@ -23,7 +23,8 @@ import pytest
 from mray._ipc import reactor, waiting
 from mray._ipc.doorbell import Doorbell
 from mray._ipc.reactor import Reactor
-from mray._ipc.ring_pair import RingPair
+from mray._ipc.ring_pair import NO_ROOM, RingPair
+from mray._ipc.ring_pair import PUBLISHED as PUBLISHED_ENTRY
 from tests.interleavings import explorer
 from tests.interleavings.explorer import AWAIT, CHANGE, GET, POLL, READ, SET, WRITE, Explored, Explorer, Outcome, Run
 from tests.interleavings.stand_ins import DoorbellFd, Table, in_place
@@ -138,6 +139,8 @@ class RingConnection:
 class EntryWriter:
     """The `RingWriter` of the peer."""
 
+    next, limit = 0, 1
+
     def __init__(self, run: Run) -> None:
         self._run = run
 
@@ -243,7 +246,11 @@ class Threads:
         table: Any = Table(run)
         pair: Any = RingPair.__new__(RingPair)
         pair._words, pair._asleep, pair._writer = table.words, STATE[1], EntryWriter(run)
-        if not pair.put(0, b""):
+        pair._page, pair._sent_beside = [0], 0
+        outcome = pair.try_put(0, b"", 0)
+        if outcome == NO_ROOM:  # the socket has the message, which wakes as a nudge does
+            pair._writer.put(0, b"")
+        if outcome != PUBLISHED_ENTRY:
             DoorbellFd(run, "process").write()
 
     def read_in_background(self, run: Run) -> None:

@@ -69,7 +69,9 @@ MUTANTS = [
         {"waiter": True, "ring": True},
         id="sleeps without a look into its rings",
     ),
-    pytest.param(RingPair.put, "return self._words[self._asleep] == AWAKE", "return True", {"ring": True}, id="lets the sleeper sleep"),
+    pytest.param(
+        RingPair.try_put, "PUBLISHED if words[asleep] == AWAKE else NEEDS_NUDGE", "PUBLISHED", {"ring": True}, id="lets the sleeper sleep"
+    ),
     pytest.param(Reactor._release_reading, "self._offer_reading()", "pass", {"waiter": True}, id="leaves reading to nobody"),
     pytest.param(Reactor._release_reading, "self._reading.release()", "pass", {"waiter": True}, id="keeps the reading lock"),
 ]

@@ -17,7 +17,8 @@ from mray._common import messages as m
 from mray._ipc.connection import SocketConnection, encode
 from mray._ipc.reactor import Reactor
 from mray._ipc.reaper import local_name, segment_prefix
-from mray._ipc.ring_pair import RingPair
+from mray._ipc.ring import RingWriter
+from mray._ipc.ring_pair import PUBLISHED, RingPair
 from mray._ipc.segment import new_nonce, unlink
 from mray._ipc.table import AWAKE, DOZING, PARKED, ROW_WORDS, STATE, SessionTable
 
@@ -223,13 +224,13 @@ def test_a_pair_is_idle_when_nothing_has_gone_through_it_since_the_question_befo
 def test_a_reader_that_falls_asleep_as_an_entry_is_published_is_nudged(ends: tuple[End, End], monkeypatch: pytest.MonkeyPatch) -> None:
     left, right = opened(ends)
     counted = Counted(left.connection)
-    put = RingPair.put
+    put = RingWriter.put
 
-    def put_as_it_falls_asleep(pair: RingPair, form: int, body: bytes) -> bool:
+    def put_as_it_falls_asleep(writer: RingWriter, form: int, body: bytes) -> None:
         right.says(PARKED)
-        return put(pair, form, body)
+        put(writer, form, body)
 
-    monkeypatch.setattr(RingPair, "put", put_as_it_falls_asleep)
+    monkeypatch.setattr(RingWriter, "put", put_as_it_falls_asleep)
     left.connection.send((m.RECLAIM, 1))
     assert counted.sent == 1
     assert not right.got
@@ -352,7 +353,7 @@ def test_a_ring_with_what_no_process_of_ours_writes_ends_the_conversation(ends: 
     left, right = opened(ends)
     ring = left.connection._ring
     assert ring is not None
-    ring.put(form, body)
+    assert ring.try_put(form, body, left.connection._sent) == PUBLISHED
     right.read()
     assert right.connection.closed
     assert "invalid message" in right.connection.refused

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from mray._backends.graph_host import Host
 from mray._backends.local.transport import LocalReactor
 from mray._graph.caller.compiled import CompiledGraph
+from mray._graph.caller.executions import Beside
 from mray._inside.transports import NOTHING, ChannelReader, ChannelWriter
 
 if TYPE_CHECKING:
@@ -93,9 +94,11 @@ class LocalGraph(CompiledGraph):
         with self._scheduling_point():
             return super().execute(*args, **kwargs)
 
-    def fetch(self, index: int, output: int | None, timeout: float | None, deadline: float | None = None) -> Any:
+    def fetch(
+        self, index: int, output: int | None, timeout: float | None, deadline: float | None = None, beside: Beside | None = None
+    ) -> Any:
         with self._scheduling_point():
-            return super().fetch(index, output, timeout, deadline)
+            return super().fetch(index, output, timeout, deadline, beside)
 
     def _end(self, patience: float, cause: Exception | None = None, *, kill_actors: bool = False) -> None:
         with self._scheduling_point():

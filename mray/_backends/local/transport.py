@@ -42,10 +42,6 @@ class LocalConnection(Connection):
     def flush(self) -> None:
         """Do nothing: sending is unbuffered."""
 
-    @property
-    def unsent(self) -> int:
-        return 0
-
     def read_rest(self) -> None:
         """Do nothing: earlier messages are dispatched before a death."""
 

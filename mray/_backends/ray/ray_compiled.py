@@ -53,8 +53,8 @@ class CompiledDAGRef(GraphRef):
             raise self._graph.explained(error) from None
         return value if out is None else receive_into(value, out)
 
-    def get_until(self, deadline: float, timeout: float) -> Any:
-        return self.get(max(deadline - monotonic(), 0))
+    def get_among(self, _refs: Sequence[Any], timeout: float | None, deadline: float | None) -> Any:
+        return self.get(timeout if deadline is None else max(deadline - monotonic(), 0))
 
     def wait_among(self, refs: Sequence[Any], num_returns: int, timeout: float | None) -> NoReturn:
         """TypeError: Ray does not report whether a graph's result is ready."""

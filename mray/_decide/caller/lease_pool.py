@@ -426,7 +426,7 @@ class LeasePool(Generic[AnyTask]):
         lease.idle_since = now
         if lease.wanted:
             return [do.AwaitPause(lease, now)]
-        out = self._watch_idle()
+        out: do.Instructions = [] if self._idle_watched else self._watch_idle()
         for other in self.leases.values():
             waiting = len(other.pipeline) - 1
             if waiting > 0 and not other.reclaiming and not other.lost:

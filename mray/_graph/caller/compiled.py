@@ -167,7 +167,7 @@ class CompiledGraph(Executions, Depicted):
     @property
     def _destructed_ref_idxs(self) -> dict[int, set[int | None]]:
         self._settle()
-        return dict(self.results.unwanted)
+        return {index: {None} if self._outputs is None else set(found) for index, found in self.results.unwanted.items()}
 
     @property
     def _got_ref_idxs(self) -> dict[int, set[int]]:
@@ -182,7 +182,7 @@ class CompiledGraph(Executions, Depicted):
             self.results.note_dropped()
             while self.results.next_is_unwanted() and not self.state:
                 if not self.results.advance():
-                    self._wait_unlocked(lambda: self.state or self.results.any_ready(), None)
+                    self._wait_unlocked(lambda: self.state or self.results.may_finish(), None)
 
     def __str__(self) -> str:
         return f"CompiledDAG({self.get_id()})"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import weakref
 from collections import deque
@@ -47,6 +48,10 @@ PATIENCE = 10.0
 T = TypeVar("T")
 Callback = Callable[[], None]
 Failure = Callable[[BaseException, str], bytes]
+#: An execution, and one of its outputs (None: the only one).
+Claim = tuple[int, int | None]
+#: Returns the claims that are got together with one.
+Beside = Callable[[], list[Claim]]
 
 _LOST = "The result was lost: another thread raised an exception in this one while it was being read."
 
@@ -130,9 +135,9 @@ class Executions:
 
         self._outputs = range(len(graph.outputs)) if graph.returns_list else None
         readers = [made.ends.readers[_channel_to_caller(plan, source).index] for source in graph.results]
-        picks = [_picker(graph.results.index(output.source), output) for output in graph.outputs if output.source is not None]
+        outputs = [(graph.results.index(output.source), _pick_of(output)) for output in graph.outputs if output.source is not None]
         lost = lambda: Failed(host.failure(RayChannelError(_LOST), "get"))  # noqa: E731
-        self.results = Results(readers, picks, lost, Executions.fetch.__code__)
+        self.results = Results(readers, outputs, lost, Executions.fetch.__code__)
         is_lone = len(readers) == len(graph.outputs) == 1 and graph.outputs[0].key is None
         #: The fast path of a graph with one whole output, else None.
         self._lone_read = readers[0].try_read if is_lone else None
@@ -297,8 +302,13 @@ class Executions:
             return True
 
     # ------------------------------------------------------------------------------------ fetching
-    def fetch(self, index: int, output: int | None, timeout: float | None, deadline: float | None = None) -> Any:
-        """Return the value or a `Failed`; raises RayChannelTimeoutError, or the error that stopped the graph."""
+    def fetch(
+        self, index: int, output: int | None, timeout: float | None, deadline: float | None = None, beside: Beside | None = None
+    ) -> Any:
+        """Return the value or a `Failed`; raises RayChannelTimeoutError, or the error that stopped the graph.
+
+        The `Failed` of a result `beside` this one is raised as soon as it has come, and stays.
+        """
         read = self._lone_read
         results = self.results
         value: Any = NOTHING
@@ -313,7 +323,7 @@ class Executions:
                         results.skip_one()
                     results.is_cut = False
         if value is NOTHING:
-            value = self._await(index, output, timeout, deadline)
+            value = self._await(index, output, timeout, deadline, beside)
         if self.room_wanted:
             self.host.wake()
         return value
@@ -324,16 +334,30 @@ class Executions:
             self._break(RayChannelError("Channel closed: an operation that several actors share has failed."))
         return error
 
-    def _await(self, index: int, output: int | None, timeout: float | None, deadline: float | None) -> Any:
-        if timeout is None:
-            timeout = self.limits.get_timeout
-        if deadline is None:
-            deadline = deadline_of(timeout)
-        results = self.results
+    def _await(self, index: int, output: int | None, timeout: float | None, deadline: float | None, beside: Beside | None) -> Any:
         with self._lock:
-            while (value := self._take(index, output)) is NOTHING:
-                if not self._wait_unlocked(lambda: self.state or index < results.finished or results.may_finish(), deadline):
+            if (value := self._take(index, output)) is not NOTHING:
+                return value
+            if timeout is None:
+                timeout = self.limits.get_timeout
+            if deadline is None:
+                deadline = deadline_of(timeout)
+            results = self.results
+            claims = [] if beside is None else beside()
+
+            def may_take() -> bool:
+                if claims:
+                    return bool(self.state) or results.are_due([(index, output), *claims])
+                return bool(self.state) or results.is_due(index, output)
+
+            while value is NOTHING:
+                for claim in claims:
+                    if self.read_ahead(*claim) and (failed := results.peek(*claim)).__class__ is Failed:
+                        raise self.error(failed)
+                claims = [claim for claim in claims if not results.has(*claim)]
+                if not self._wait_unlocked(may_take, deadline):
                     raise self._unlocked(lambda: self._get_timed_out(index, timeout))
+                value = self._take(index, output)
         return value
 
     def take_nowait(self, index: int, output: int | None) -> Any:
@@ -342,26 +366,25 @@ class Executions:
 
     def _take(self, index: int, output: int | None) -> Any:
         """Take a result, or `NOTHING`. Lock held."""
-        results = self.results
-        if index >= results.finished:
-            self.read_ahead(index)
-            if index >= results.finished and not self.state:
-                return NOTHING
-        if index not in results.kept:
+        if self.read_ahead(index, output):
+            return self.results.take(index, output)
+        if self.state:
             self._raise_cause()
-        return results.take(index, output)
+        return NOTHING
 
-    def read_ahead(self, index: int) -> None:
-        results = self.results
+    def read_ahead(self, index: int, output: int | None) -> bool:
+        """Read what has come through the reader of this output, up to this execution. Returns whether that has come."""
+        results, limits = self.results, self.limits
         with self._lock:
-            while index >= results.finished and self.state is not TORN_DOWN:
-                if results.dropped:
-                    results.note_dropped()
-                # Not for futures, nor where callers wait.
-                if not self.limits.wait and not self.limits.enable_asyncio and self._keeps_most():
-                    raise self._too_many_kept()
-                if not results.advance():
-                    break
+            if results.dropped:
+                results.note_dropped()
+            if self.state is TORN_DOWN:
+                return results.has(index, output)
+            # Not for futures, nor where callers wait.
+            found = results.bring(index, output, math.inf if limits.wait or limits.enable_asyncio else limits.kept)
+            if found is None:
+                raise self._too_many_kept()
+            return found
 
     def counts(self) -> ExecutionCounts:
         """Takes no lock."""
@@ -553,10 +576,10 @@ class Completions:
         #: Weak: callbacks must not keep it alive.
         self._of = weakref.ref(graph)
         self._lock = lock
-        self._wanted: dict[int, list[Callback]] = {}
-        self._furthest = -1
-        #: Callbacks of earlier executions have been called.
-        self._seen = 0
+        #: By reader and execution; the last such execution; callbacks of earlier ones than this have been called.
+        self._wanted: list[dict[int, list[Callback]]] = [{} for _ in graph.results.readers]
+        self._furthest = [-1] * len(self._wanted)
+        self._seen = [0] * len(self._wanted)
         #: Callbacks of callers that want to submit.
         self._room: list[Callback] = []
         #: An attribute, so that an interrupt in one thread loses no callback of another.
@@ -564,37 +587,44 @@ class Completions:
 
     @property
     def awaited(self) -> bool:
-        return bool(self._wanted or self._room or self._due)
+        return bool(self._room or self._due or any(self._wanted))
 
-    def then(self, index: int | None, callback: Callback) -> Cancel:
-        """Call back once when execution `index` may be finished (None: when one more may be submitted), immediately if it may."""
+    def then(self, claim: Claim | None, callback: Callback) -> Cancel:
+        """Call back once when this output of an execution may be read (None: when one more may be submitted), immediately if it may."""
         graph = self._of()
         assert graph is not None
         with self._lock:
-            if index is None:
+            if claim is None:
                 if waits := not graph.may_submit():
                     self._room.append(callback)
                     graph.room_wanted += 1
-            elif waits := index >= graph.results.finished and not graph.state:
-                if not self._wanted:
-                    self._seen = graph.results.finished
-                self._wanted.setdefault(index, []).append(callback)
-                self._furthest = max(self._furthest, index)
+            elif waits := not graph.results.has(*claim) and not graph.state:
+                index, reader = claim[0], graph.results.reader_of(claim[1])
+                wanted = self._wanted[reader]
+                if not wanted:
+                    self._seen[reader] = graph.results.came(reader)
+                wanted.setdefault(index, []).append(callback)
+                self._furthest[reader] = max(self._furthest[reader], index)
         if not waits:
             callback()
-        return partial(self._forget, index, callback)
+        return partial(self._forget, claim, callback)
 
-    def _forget(self, index: int | None, callback: Callback) -> None:
+    def _forget(self, claim: Claim | None, callback: Callback) -> None:
         with self._lock:
             graph = self._of()
-            callbacks = self._room if index is None else self._wanted.get(index, [])
-            if graph is None or callback not in callbacks:
+            if graph is None:
                 return
-            callbacks.remove(callback)
-            if index is None:
-                graph.room_wanted -= 1
-            elif not callbacks:
-                del self._wanted[index]
+            if claim is None:
+                if callback in self._room:
+                    self._room.remove(callback)
+                    graph.room_wanted -= 1
+                return
+            wanted = self._wanted[graph.results.reader_of(claim[1])]
+            callbacks = wanted.get(claim[0], [])
+            if callback in callbacks:
+                callbacks.remove(callback)
+                if not callbacks:
+                    del wanted[claim[0]]
 
     def run_here(self, service: Service) -> None:
         graph = self._of()
@@ -616,22 +646,27 @@ class Completions:
         graph = self._of()
         if graph is None or not self.awaited:
             return False
-        if self._due or graph.state or self._seen < graph.results.finished:
+        results = graph.results
+        if self._due or graph.state:
             return True
-        return graph.results.any_ready() or bool(self._room and graph.has_room())
+        for reader, wanted in enumerate(self._wanted):
+            if wanted and (self._seen[reader] < results.came(reader) or results.is_due(self._furthest[reader], results.output_of(reader))):
+                return True
+        return bool(self._room and (results.any_ready() or graph.has_room()))
 
     def _find_due(self, graph: Executions) -> None:
-        graph.read_ahead(self._furthest if self._wanted else -1)
-        due = self._due
-        if self._wanted:
-            finished = graph.results.finished
+        results, due = graph.results, self._due
+        for reader, wanted in enumerate(self._wanted):
+            if not wanted:
+                continue
+            graph.read_ahead(self._furthest[reader], results.output_of(reader))
             if graph.state:
-                due.extend(callback for callbacks in self._wanted.values() for callback in callbacks)
-                self._wanted.clear()
+                due.extend(callback for callbacks in wanted.values() for callback in callbacks)
+                wanted.clear()
             else:
-                for index in range(self._seen, finished):
-                    due.extend(self._wanted.pop(index, ()))
-            self._seen = finished
+                for index in range(self._seen[reader], results.came(reader)):
+                    due.extend(wanted.pop(index, ()))
+            self._seen[reader] = results.came(reader)
         if self._room and graph.may_submit():
             due.extend(self._room)
             graph.room_wanted -= len(self._room)
@@ -667,8 +702,5 @@ def _channel_to_caller(plan: Plan, source: Source) -> Route:
     return channel
 
 
-def _picker(number: int, output: Argument) -> Callable[[list[Any]], Any]:
-    if output.key is None:
-        return lambda values: values[number]
-    pick = picker(output.key, output.by)
-    return lambda values: pick(values[number])
+def _pick_of(output: Argument) -> Callable[[Any], Any] | None:
+    return None if output.key is None else picker(output.key, output.by)

@@ -76,7 +76,7 @@ class CompiledDAGFuture(Unique):
 
     def _sleep(self, watcher: LoopWatcher) -> Generator[Any, None, None]:
         graph = self._graph
-        return watcher.sleep(graph.completions, self._index, graph.spinner)
+        return watcher.sleep(graph.completions, (self._index, self._channel), graph.spinner)
 
     def __str__(self) -> str:
         return f"CompiledDAGFuture({self._graph.get_id()}, execution_index={self._index}, channel_index={self._channel})"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from mray._common.bridge import Cancel, call_in, call_in_loop, call_later, call_of, nothing, running_loop, tell
 from mray._common.clock import monotonic
-from mray._graph.caller.executions import Completions
+from mray._graph.caller.executions import Claim, Completions
 from mray._graph.host import GraphHost
 from mray._ipc.limits import explaining
 from mray._ipc.spin import YIELD_AFTER, AdaptiveSpinner, LoopSpin
@@ -62,11 +62,11 @@ class LoopWatcher:
         return True
 
     def sleep(
-        self, completions: Completions, index: int | None, spinner: AdaptiveSpinner, timeout: float | None = None
+        self, completions: Completions, claim: Claim | None, spinner: AdaptiveSpinner, timeout: float | None = None
     ) -> Generator[Any, None, None]:
         loop = self._loop()
         assert loop is not None
-        future, cancel = call_of(loop, partial(completions.then, index))
+        future, cancel = call_of(loop, partial(completions.then, claim))
         if future.done():
             return
         timer = None if timeout is None else call_later(loop, timeout, partial(tell, future, False))

@@ -13,7 +13,7 @@ from mray._api.object_ref import ObjectRef
 from mray._channel.base import Failed
 from mray._common.clock import now
 from mray._common.places import undone
-from mray._graph.caller.executions import Executions
+from mray._graph.caller.executions import Claim, Executions
 from mray._graph.caller.receive import receive_into
 from mray._graph.host import GraphHost
 
@@ -61,10 +61,15 @@ class CompiledDAGRef(GraphRef):
             self.put_back(value)
             raise
 
-    def get_until(self, deadline: float, timeout: float) -> Any:
+    def get_among(self, refs: Sequence[Any], timeout: float | None, deadline: float | None) -> Any:
         if self._done:
             raise ValueError("ray.get() can only be called once on a CompiledDAGRef, and it was already called.")
-        value = self.graph.fetch(self.index, self._channel, timeout, deadline)
+        graph = self.graph
+
+        def beside() -> list[Claim]:
+            return [ref.claim for ref in refs if ref.__class__ is CompiledDAGRef and ref.graph is graph and ref.index == self.index]
+
+        value = self.graph.fetch(self.index, self._channel, timeout, deadline, beside)
         self._done = True
         if value.__class__ is Failed:
             raise self.graph.error(value)
@@ -73,7 +78,11 @@ class CompiledDAGRef(GraphRef):
     @property
     def ready(self) -> bool:
         """Whether `get` would not wait. Any thread."""
-        return self.index < self.graph.results.finished or bool(self.graph.state)
+        return self.graph.results.has(self.index, self._channel) or bool(self.graph.state)
+
+    @property
+    def claim(self) -> Claim:
+        return self.index, self._channel
 
     def wait_among(self, refs: Sequence[Any], num_returns: int, timeout: float | None) -> tuple[list[Any], list[Any]]:
         return _wait(refs, num_returns, timeout)
@@ -106,7 +115,7 @@ def _wait(refs: Sequence[Any], num_returns: int, timeout: float | None) -> tuple
         return sum(claim.ready for claim in claims) + count_objects()
 
     def decides() -> bool:
-        return count() >= num_returns or any(claim.graph.results.may_finish() for claim in claims if not claim.ready)
+        return count() >= num_returns or any(claim.graph.results.is_due(*claim.claim) for claim in claims if not claim.ready)
 
     while waiting.wait_until(decides, deadline):
         _read_ahead(claims)
@@ -117,7 +126,7 @@ def _wait(refs: Sequence[Any], num_returns: int, timeout: float | None) -> tuple
 
 def _read_ahead(claims: Sequence[CompiledDAGRef]) -> None:
     for claim in claims:
-        claim.graph.read_ahead(claim.index)
+        claim.graph.read_ahead(*claim.claim)
 
 
 def _split(refs: Sequence[Any], num_returns: int, host: GraphHost) -> tuple[list[Any], list[Any]]:

@@ -83,9 +83,6 @@ class ActorCaller:
             self.actor.link.read_rest()
         self._follow(self.actor.reported(state, process, incarnation, cause))
 
-    def replied(self, call: Call) -> None:
-        """Do nothing."""
-
     def attempt_failed(self, call: Call) -> None:
         self._follow(self.actor.attempt_failed(call))
 

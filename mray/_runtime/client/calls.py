@@ -66,15 +66,13 @@ class Call:
         self.entry = entry
         self.entries = entries
 
-    def argument_values(self, export: Callable[[ObjectRef], str]) -> list[tuple[Any, ...]] | None:
+    def argument_values(self, export: Callable[[ObjectRef], str]) -> list[tuple[Any, ...]]:
         """The values of arguments that were refs, for the message: ``(place, form, payload)``, and (object id, owner) unless inline.
 
         `export` prepares an object for borrowing, and returns its owner.
         """
-        if self.arguments is None:
-            return None
         values: list[tuple[Any, ...]] = []
-        for place, ref in zip(self.places, self.arguments, strict=True):
+        for place, ref in zip(self.places, self.arguments or (), strict=True):
             entry = ref._entry
             # None: it is being recomputed. The worker finds no segment, and asks the owner.
             form = SEGMENT if entry.form is None else entry.form

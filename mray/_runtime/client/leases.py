@@ -207,9 +207,11 @@ class TaskPool:
         if function_id not in sent:
             sent.add(function_id)
             connection.post((m.FUNCTION, function_id, blob))
-        values = call.argument_values(self.pools.borrowing.export)
+        values = None if call.arguments is None else call.argument_values(self.pools.borrowing.export)
         message = (m.TASK, call.task_id, function_id, call.num_returns, call.form, call.payload, call.refs, values, call.options, name)
-        if not call.send(self.client, connection, message):
+        if call.options is None:
+            self.client.send_call(connection, message)
+        elif not call.send(self.client, connection, message):
             self.follow(self.tasks.unsent(lease, self._clock()))
 
     def give_back(self, returned: do.Return) -> None:

@@ -142,7 +142,11 @@ class Objects:
         entry = ref._entry
         if type(entry) is self._client.entry and entry.form != m.FAILED and entry.owner is None:
             if entry.form is None:
-                self._await_all((entry,), timeout)
+                if self.warns:
+                    self.warns = False
+                    _warn_of_blocking_get()
+                if not self.wait_as_user(entry.ready, timeout, None, (entry,)):
+                    raise self._late((entry,), timeout)
             if entry.form == m.PICKLED:
                 return deserialize(m.PICKLED, entry.payload)
             if entry.form == m.SEGMENT and timeout is None:
@@ -170,8 +174,11 @@ class Objects:
                     mark_handled(entry)
                 self.value_of(completion.failed)
         if not ready:
-            why = why_late(self._client, entries, timeout or 0)
-            raise GetTimeoutError(f"Get timed out: some object(s) not ready after {timeout} s.{why}")
+            raise self._late(entries, timeout)
+
+    def _late(self, entries: Sequence[Entry], timeout: float | None) -> GetTimeoutError:
+        why = why_late(self._client, entries, timeout or 0)
+        return GetTimeoutError(f"Get timed out: some object(s) not ready after {timeout} s.{why}")
 
     def _ask_for(self, entries: Sequence[Entry], spare: int = 0) -> int | None:
         """Request the values of borrowed objects. Client's lock held.

@@ -61,7 +61,8 @@ class Replies(Part):
                 entry.complete(form, payload)
             else:
                 self.complete(connection, task_id, entry, form, payload, refs)
-            call.source.replied(call)
+            if call.lease is not None:
+                call.source.replied(call)
         except Exception as error:
             raise lost_call(call, "REPLY", error) from None
         call.release()
@@ -83,7 +84,8 @@ class Replies(Part):
                         call.failed(payload, connection.process)
                     self._unhandled.come(entry, payload)
                 self.complete(connection, return_id(task_id, index), entry, form, payload, refs)
-            call.source.replied(call)
+            if call.lease is not None:
+                call.source.replied(call)
         except Exception as error:
             raise lost_call(call, "REPLIES", error) from None
         call.release()

@@ -71,7 +71,9 @@ class Executor:
     # ------------------------------------------------------------------------------------ running
     def run_method(self, connection: Connection, call: MethodInvocation) -> str:
         """CALL, on the main thread. Returns the call's name."""
-        name = self.name_of(call, self.actor.prefix + call.method)
+        name = self.actor.prefix + call.method
+        if call.options is not None:
+            name = self.name_of(call, name)
         self.context.running = running = ActorCall(connection, call, name, self.actor.qualified_prefix + call.method)
         self.run(running)
         self.context.running = None

@@ -80,10 +80,12 @@ class ActorCall(RunningCall):
 
     @runs_users
     def begin(self, unpacker: Unpacker) -> Any:
-        args, kwargs = unpacker.arguments_on_main(self.connection, self.call)
+        call = self.call
+        args, kwargs = unpacker.arguments_on_main(self.connection, call)
         if unpacker.guard.late is not None:
             unpacker.guard.raise_late()
-        return unpacker.bound(self.call)(*args, **kwargs)
+        method = unpacker.methods.get(call.method) if call.options is None else None
+        return (method or unpacker.bound(call))(*args, **kwargs)
 
 
 class TaskCall(RunningCall):

@@ -15,7 +15,7 @@ from mray._common import messages as m
 from mray._common.concurrency import is_system_group, no_group
 from mray._common.invocations import ArgumentValue, Invocation, MethodInvocation, TaskInvocation, argument_values
 from mray._objects.remote_error import DependencyError, import_error, unpickle_error
-from mray._objects.serializer import deserialize
+from mray._objects.serializer import deserialize, refuse
 from mray._objects.store import read
 from mray._runtime.worker.exits import ExitActor
 from mray.exceptions import RaySystemError
@@ -40,7 +40,7 @@ class Unpacker:
         self._code: dict[bytes, bytes] = {}
         #: The connections over which calls of a function may arrive.
         self._callers: dict[bytes, set[Connection]] = {}
-        self._methods: dict[str, Callable[..., Any]] = {}
+        self.methods: dict[str, Callable[..., Any]] = {}
 
     # ------------------------------------------------------------------------------------ code
     def add_code(self, connection: Connection, function_id: bytes, pickled: bytes) -> None:
@@ -74,7 +74,7 @@ class Unpacker:
         return function
 
     def bound(self, call: MethodInvocation) -> Callable[..., Any]:
-        method = self._methods.get(call.method)
+        method = self.methods.get(call.method)
         if method is None:
             method = self._method(call.method)
         options = call.options
@@ -92,7 +92,7 @@ class Unpacker:
             bound = self._terminate
         else:
             bound = bound_method(self._actor.instance, name, self._actor.cls)
-        self._methods[name] = bound
+        self.methods[name] = bound
         return bound
 
     def _terminate(self) -> None:
@@ -114,9 +114,12 @@ class Unpacker:
         """As `arguments`, on the main thread: objects of the caller are borrowed without acknowledgements."""
         if call.refs is None and call.arguments is None and call.form == m.PICKLED:
             try:
-                args, kwargs = deserialize(m.PICKLED, call.payload)
-            except RaySystemError as error:
-                raise DependencyError(error) from None
+                args, kwargs = pickle.loads(call.payload)
+            except Exception as error:
+                try:
+                    refuse(error)
+                except RaySystemError as refusal:
+                    raise DependencyError(refusal) from None
             return args, kwargs or {}
         borrowing = self._client.borrowing
         borrowing.caller = connection
@@ -184,7 +187,7 @@ class Unpacker:
             self._interrupts.begin(task_id)
 
     def let_go(self) -> None:
-        self._methods.clear()
+        self.methods.clear()
         self._functions.clear()
         self._code.clear()
         self._callers.clear()

@@ -261,7 +261,9 @@ class Worker(ProcessHost):
                 end = executor.end
                 if end is not None:  # (a group may reset it meanwhile, and put a message into the inbox)
                     return end
-                if not inbox or ended - began > _LONG or reactor.asleep:
+                if not connection.unsent:
+                    pass
+                elif not inbox or ended - began > _LONG or reactor.asleep:
                     connection.flush()
                 else:
                     reactor.post_later(connection)

@@ -133,7 +133,7 @@ def _process() -> str:
 def _backend() -> Any:
     """The role of this process in its session; None while it has none."""
     current = sys.modules.get("mray._api.current")
-    return None if current is None else current._backend
+    return None if current is None else current.started
 
 
 @contextlib.contextmanager
