@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from mray._backends.graph_host import Host
 from mray._backends.local.transport import LocalReactor
 from mray._graph.caller.compiled import CompiledGraph
-from mray._graph.caller.executions import Beside
 from mray._inside.transports import NOTHING, ChannelReader, ChannelWriter
 
 if TYPE_CHECKING:
@@ -95,7 +94,12 @@ class LocalGraph(CompiledGraph):
             return super().execute(*args, **kwargs)
 
     def fetch(
-        self, index: int, output: int | None, timeout: float | None, deadline: float | None = None, beside: Beside | None = None
+        self,
+        index: int,
+        output: int | None,
+        timeout: float | None,
+        deadline: float | None = None,
+        beside: Callable[[], list[Any]] | None = None,
     ) -> Any:
         with self._scheduling_point():
             return super().fetch(index, output, timeout, deadline, beside)
