@@ -18,8 +18,11 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from rows import BY_KEY, ROWS, Row
+
+from mray.cli.python_build import describe
 
 HERE = Path(__file__).resolve().parent
 #: Seconds after which a measurement hangs.
@@ -87,9 +90,12 @@ def measure(engine: str, row: Row, arguments: argparse.Namespace) -> list[float]
     return measured
 
 
+def machine() -> dict[str, Any]:
+    return {"cpus": len(os.sched_getaffinity(0)), "python": f"{sys.version.split()[0]}, {describe()}", "load": os.getloadavg()}
+
+
 def write_json(path: Path, samples: Samples) -> None:
-    machine = {"cpus": len(os.sched_getaffinity(0)), "python": sys.version.split()[0], "load": os.getloadavg()}
-    path.write_text(json.dumps({"machine": machine, "samples": samples}))
+    path.write_text(json.dumps({"machine": machine(), "samples": samples}))
 
 
 # ------------------------------------------------------------------------------------------------ report
@@ -117,6 +123,7 @@ def shown(row: Row, value: float | None) -> str:
 
 def report(rows: list[Row], samples: Samples) -> int:
     missed = 0
+    print(", ".join(f"{name} {value}" for name, value in machine().items()))
     print(f"{'what':42} {'engine':9} {'median':>10} {'p99':>10} {'per s':>10} {'mray is':>8}  {'required':>8} {'aim':>5}")
     for row in rows:
         by_engine = samples[row.key]

@@ -21,7 +21,7 @@ from mray._device.peer_check import check_peers
 from mray._device.platform import forget_platform
 from mray._ipc import discovery, sessions
 from mray._runtime.node.memory_usage import ProcessMemory
-from mray.cli import checks
+from mray.cli import checks, python_build
 from mray.cli.commands.list import columns_help, split_filter
 from mray.cli.terminal import EXITS, table, yaml_lines
 from mray.util.state import _processes
@@ -217,6 +217,32 @@ def test_the_doctor_names_who_has_the_memory_when_it_is_full(monkeypatch: pytest
     assert "99%; most has program 7, pid 7: 5.000 MiB" in found(100).text
     (tmp_path / "meminfo").unlink()
     assert [finding.verdict for finding in checks.memory([])] == [checks.NOTE]
+
+
+@pytest.mark.parametrize(
+    ("content", "optimised"),
+    [
+        (b"..GNU C11 12.2.0 -mtune=generic -g -O3 -fwrapv\0", False),
+        (b"..GNU C11 12.2.0 -g -O3 -fprofile-use -fprofile-correction\0", True),
+        (b"..clang version 18.1.8\0", None),
+        (b"", None),
+    ],
+)
+def test_a_python_that_was_built_without_optimisation_is_told_by_its_own_record(
+    content: bytes, optimised: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "libpython"
+    path.write_bytes(content)
+    assert python_build.is_optimised(str(path)) is optimised
+    monkeypatch.setattr(python_build, "interpreter", lambda: str(path))
+    assert [finding.verdict for finding in checks.python()] == ([checks.WARNING] if optimised is False else [])
+
+
+def test_the_interpreter_is_the_file_that_runs() -> None:
+    path = python_build.interpreter()
+    assert os.path.isfile(path)
+    assert "python" in os.path.basename(path)
+    assert python_build.is_optimised(f"{path}, not there") is None
 
 
 def test_the_doctor_removes_what_dead_sessions_left_and_nothing_else(
