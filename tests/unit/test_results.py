@@ -100,6 +100,18 @@ def test_outputs_wait_for_readers_without_one_and_have_their_failures() -> None:
     assert [value is failed for value in results.kept[1]] == [True, True]
 
 
+def test_what_has_come_is_read_before_what_has_not_so_that_a_wait_does_not_end_again_for_it() -> None:
+    queues = [Queue(), Queue()]
+    results = Results(cast("Any", queues), [(0, None)])
+    queues[1].append(None)
+    assert results.is_due(0, 0)
+    assert not results.bring(0, 0)
+    assert not results.is_due(0, 0)
+    queues[0].append("a")
+    assert results.bring(0, 0)
+    assert results.take(0, None) == "a"
+
+
 def test_what_is_unwanted_is_dropped_early_too() -> None:
     results, (one, two) = make(2)
     two.append("b")
