@@ -76,6 +76,7 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
         "_objects.remote_error:text_of",
         "_objects.remote_error:unpickle_error",
         "_objects.tensors:restore_tensor",
+        "_runtime.worker.unpacker:Unpacker.arguments_on_main",
         "_runtime.worker.unpacker:Unpacker.function",
         "_runtime.worker.packer:Packer.is_retried",
         "_runtime.worker.executor:Executor.become",

@@ -1,4 +1,4 @@
-"""A process for the tests that watch one end."""
+"""A process for the tests that watch one end; hypothesis without limits of time, which a busy machine exceeds."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("busy")
 
 
 @pytest.fixture
