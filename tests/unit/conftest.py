@@ -1,16 +1,19 @@
-"""A process for the tests that watch one end; hypothesis without limits of time, which a busy machine exceeds."""
+"""A process for the tests that watch one end; hypothesis, where it is installed, without limits of time, which a busy machine exceeds."""
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Iterator
 
-import hypothesis
 import pytest
 
-hypothesis.settings.register_profile("busy", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
-hypothesis.settings.load_profile("busy")
+with contextlib.suppress(ImportError):
+    from hypothesis import HealthCheck, settings
+
+    settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("busy")
 
 
 @pytest.fixture
