@@ -79,7 +79,7 @@ class Results:
     def bring(self, index: int, output: int | None, most_kept: float = math.inf) -> bool | None:
         """Read up to this output of an execution. False if it has not come; None if that takes more kept executions than `most_kept`."""
         came, found = self._came, True
-        for number in self._needs[output or 0]:  # all, so that none is due for ever
+        for number in self._needs[output or 0]:  # all, so that none is due forever
             while came[number] <= index:
                 if len(self.kept) >= most_kept:
                     return None
