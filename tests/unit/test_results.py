@@ -139,6 +139,19 @@ def test_several_outputs_are_due_together_or_with_a_failure_or_for_what_lies_bef
     assert results.are_due([(1, 0), (1, 1)])
 
 
+def test_an_output_that_is_dropped_between_its_message_and_that_of_a_reader_without_one_is_not_kept() -> None:
+    queues = [Queue(), Queue()]
+    results = Results(cast("Any", queues), [(0, None)])
+    queues[0].append("a")
+    assert not results.bring(0, 0)
+    results.dropped.append((0, None))
+    results.note_dropped()
+    assert results.next_is_unwanted()
+    queues[1].append(None)
+    assert results.advance()
+    assert (results.kept, results.unwanted) == ({}, {})
+
+
 def test_no_more_executions_are_kept_than_may_be() -> None:
     results, (queue,) = make()
     queue.extend("abc")

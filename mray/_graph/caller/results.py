@@ -249,7 +249,7 @@ class Results:
         while self.dropped:
             index, output = self.dropped.popleft()
             for position in range(len(self._needs)) if output is None else (output,):
-                if self.has(index, position):
+                if index < self.finished or self.peek(index, position) is not NOTHING:
                     self._take(index, position)
                 else:
                     self.unwanted.setdefault(index, set()).add(position)

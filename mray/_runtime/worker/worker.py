@@ -261,12 +261,11 @@ class Worker(ProcessHost):
                 end = executor.end
                 if end is not None:  # (a group may reset it meanwhile, and put a message into the inbox)
                     return end
-                if not connection.unsent:
-                    pass
-                elif not inbox or ended - began > _LONG or reactor.asleep:
-                    connection.flush()
-                else:
-                    reactor.post_later(connection)
+                if connection.unsent:
+                    if not inbox or ended - began > _LONG or reactor.asleep:
+                        connection.flush()
+                    else:
+                        reactor.post_later(connection)
                 continue
             service = main.service
             if service is not None:
