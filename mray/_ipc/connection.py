@@ -27,7 +27,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
-from gc import disable, enable, isenabled
+from gc import disable, isenabled
 from typing import Any
 
 from mray._common.kept import os, socket
@@ -37,7 +37,7 @@ from mray._common.protocol import misfit
 from mray._ipc.closed_descriptors import is_closed
 from mray._ipc.faults import fault_line, fault_text, message_name
 from mray._ipc.frames import MESSAGE_STARTS, MOST_BYTES, decode_message, decode_unknown
-from mray._ipc.quiet_lock import QuietLock
+from mray._ipc.quiet_lock import QuietLock, pause
 from mray._ipc.ring import DamagedError
 from mray._ipc.ring_pair import NEEDS_NUDGE, ONE, SEVERAL, RingPair
 from mray._ipc.table import SessionTable
@@ -121,6 +121,7 @@ class Connection(ABC):
         #: Bytes queued in this process.
         self.unsent = 0
         self.peer = PeerState()
+        #: Called with the collector paused.
         self.on_message = on_message
         self.on_hangup = on_hangup
         #: Why one endpoint stopped listening, or "".
@@ -155,6 +156,11 @@ class Connection(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close without a report. Idempotent."""
+
+    def deliver(self, message: Message) -> None:
+        """Dispatch a message. See Note [dispatch and the collector]."""
+        with pause:
+            self.on_message(self, message)
 
     def hang_up(self) -> None:
         """Close and call `on_hangup`; called when the peer has disconnected."""
@@ -255,23 +261,33 @@ class SocketConnection(Connection):
 
     def send(self, message: Message) -> None:
         body = marshal.dumps(message)
-        with self._lock:
-            if self.closed:
-                return
-            ring = self._ring
-            if ring is not None and not self._out and len(body) <= _RING_BYTES:
-                outcome = ring.try_put(ONE, body, self._sent)
-                if outcome:
-                    if outcome == NEEDS_NUDGE:
-                        self._nudge()
+        pause.reasons += 1  # ``with self._lock:`` in place, since most callers have paused the collector already
+        if isenabled():
+            pause.disabled = True
+            disable()
+        try:
+            with self._lock.inner:
+                if self.closed:
                     return
-            frame = _HEADER.pack(len(body)) + body
-            self._out.append(frame)
-            self.unsent += len(frame)
-            if len(self._out) > 1:
-                self._flush_locked()
-            elif not self._want_write:
-                self._send_out()
+                ring = self._ring
+                if ring is not None and not self._out and len(body) <= _RING_BYTES:
+                    outcome = ring.try_put(ONE, body, self._sent)
+                    if outcome:
+                        if outcome == NEEDS_NUDGE:
+                            self._nudge()
+                        return
+                frame = _HEADER.pack(len(body)) + body
+                self._out.append(frame)
+                self.unsent += len(frame)
+                if len(self._out) > 1:
+                    self._flush_locked()
+                elif not self._want_write:
+                    self._send_out()
+        finally:
+            if pause.reasons > 1:
+                pause.reasons -= 1
+            else:
+                pause.end()
 
     def send_with(self, message: Message, descriptors: list[int]) -> None:
         """Send this endpoint's first message with descriptors. Raises OSError."""
@@ -442,8 +458,9 @@ class SocketConnection(Connection):
         words, published = reader.words, reader.published
         if words[published] <= reader.next:
             return False
-        collects = isenabled()  # See Note [dispatch and the collector].
-        if collects:
+        pause.reasons += 1  # See Note [dispatch and the collector].
+        if isenabled():
+            pause.disabled = True
             disable()
         try:
             while not self.closed and words[published] > reader.next:
@@ -464,8 +481,7 @@ class SocketConnection(Connection):
                             self.hang_up()
                         return True
         finally:
-            if collects:
-                enable()
+            pause.end()
         return True
 
     @property
@@ -478,10 +494,7 @@ class SocketConnection(Connection):
 
     def readable(self, buffer: memoryview) -> None:
         """Read what has arrived and dispatch complete messages. Reading thread."""
-        collects = isenabled()  # See Note [dispatch and the collector]: all connections share `buffer`.
-        if collects:
-            disable()
-        try:
+        with pause:  # See Note [dispatch and the collector]: all connections share `buffer`.
             try:
                 count = self.socket.recv_into(buffer)
             except (BlockingIOError, InterruptedError):
@@ -501,9 +514,6 @@ class SocketConnection(Connection):
                 whole = self._take(buffer, count)
                 if whole < count and not self.closed:
                     self._partial += buffer[whole:count]
-        finally:
-            if collects:
-                enable()
 
     def read_rest(self) -> None:
         buffer = memoryview(bytearray(65536))

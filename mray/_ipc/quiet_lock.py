@@ -1,34 +1,80 @@
 """A lock that user code may want at any moment, even inside of what it guards.
 
 The garbage collector runs the user's finalizers at any allocation of any thread. In a thread that owns the lock, a finalizer's call
-would find the guarded state half changed, and wait forever. So the collector is off while the lock is owned.
+would find the guarded state half changed, and wait forever. So the collector is paused from when a thread owns such a lock, or reads
+messages, until no thread does.
 
 Rejected: running the collector explicitly (costs more); serving such calls in another thread (it would wait for the lock).
 """
 
 from __future__ import annotations
 
+import sys
 import threading
+from collections.abc import Callable
 from gc import disable, enable, isenabled
 from typing import Any
 
+from mray._common.kept import os
 
-class QuietLock:
-    """A reentrant lock; ``with lock:`` only."""
 
-    __slots__ = ("_collects", "_depth", "inner")
+class CollectorPause:
+    """Counts the reasons for which the garbage collector is off: ``with pause:``, or the same statements in place in the hottest paths.
+
+    A count and what follows from it are one step: Python switches threads only in calls and at the ends of loops (3.10 to 3.15).
+    """
+
+    __slots__ = ("disabled", "reasons")
 
     def __init__(self) -> None:
-        #: The lock alone, for code that a finalizer may interrupt anywhere.
-        self.inner: Any = threading.RLock()
-        self._depth = 0
-        #: Whether to enable the collector when the lock is free.
-        self._collects = False
+        self.reasons = 0
+        #: The collector was on before the first reason.
+        self.disabled = False
 
-    def abandon(self) -> None:
-        """In a forked child, whose parent's other thread may own it: enable the collector."""
-        if self._collects:
+    def __enter__(self) -> None:
+        self.reasons += 1  # first: from here on no other thread enables it
+        if isenabled():
+            self.disabled = True
+            disable()
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        if self.reasons > 1:
+            self.reasons -= 1
+            return
+        self.reasons = 0  # (it is 0 before where a thread forks while it owns a lock)
+        if self.disabled:
+            self.disabled = False
             enable()
+
+    def after_fork(self) -> None:
+        """In a child: the other threads do not exist."""
+        self.reasons = 0
+        self.end()
+
+
+pause = CollectorPause()
+os.register_at_fork(after_in_child=pause.after_fork)
+
+if sys.version_info >= (3, 11):
+    from operator import call as _call  # a builtin: from one call to the next Python does not look for anything else to do
+else:
+
+    def _call(function: Callable[[], Any]) -> Any:
+        return function()
+
+
+class QuietLock:
+    """A reentrant lock; ``with lock:`` only. Who has paused the collector already may use ``with lock.inner:``."""
+
+    __slots__ = ("_steps", "inner")
+
+    def __init__(self) -> None:
+        #: The lock alone, also for code that a finalizer may interrupt anywhere.
+        self.inner: Any = threading.RLock()
+        self._steps = (self.inner.acquire, isenabled, disable)
 
     def is_owned(self) -> bool:
         return bool(self.inner._is_owned())  # noqa: SLF001  (Python's)
@@ -37,23 +83,25 @@ class QuietLock:
         return f" owner={ident} " in repr(self.inner)
 
     def __enter__(self) -> bool:
-        collects = isenabled()
-        if collects:
+        pause.reasons += 1
+        if isenabled():
+            pause.disabled = True
             disable()
-        self.inner.acquire()
-        if not self._depth:
-            if not collects and isenabled():  # the previous owner has enabled it
-                disable()
-                collects = True
-            self._collects = collects
-        self._depth += 1
+        if not self.inner.acquire(False):
+            pause.end()
+            self._wait()
         return True
 
+    def _wait(self) -> None:
+        """Acquire the lock while the collector may run in other threads, but not in this one once it owns the lock."""
+        _acquired, was_enabled, _disabled = map(_call, self._steps)
+        pause.reasons += 1
+        if was_enabled:
+            pause.disabled = True
+
     def __exit__(self, *_: object) -> None:
-        self._depth = depth = self._depth - 1
-        collects = self._collects and not depth
-        if collects:
-            self._collects = False
         self.inner.release()
-        if collects:
-            enable()  # not before: what runs then may wait for a thread that wants the lock
+        if pause.reasons > 1:
+            pause.reasons -= 1
+        else:
+            pause.end()

@@ -38,9 +38,11 @@ def test_probes_answer_as_the_design_needs_it(tmp_path: Path) -> None:
     said = {name: step["output"] for name, step in steps.items()}
     assert "of 5: {5} of int32, 100 elements, on the device: True" in said["graph"]
     counted = [line.split(": ")[1] for line in said["edges"].splitlines() if line.startswith("     of 25 messages")]
-    copied, placed = "device_copied 25, device_handed 0, device_refused 0", r"device_copied \d, device_handed (1[6-9]|2[0-4]), "
-    assert len(counted) == 6 and counted[:2] == counted[3:5] == [copied, copied]
-    assert all(re.match(placed, each) for each in counted[2::3])
+    counts = [tuple(map(int, re.findall(r"device_[a-z]+ (\d+)", each))) for each in counted]
+    copied = (25, 0, 0)
+    assert len(counts) == 6 and counts[:2] == counts[3:5] == [copied, copied]
+    # Where a reader releases an output late, the next one is made in memory of its own, and copied.
+    assert all(sum(each) == 25 and each[1] >= 10 and not each[2] for each in counts[2::3]), counted
     assert "peer access: ok: 2 of 2 directions" in said["peers"]
     assert "waits while the writer lives: True" in said["forsake"] and "goes on by death alone: True" in said["forsake"]
     assert "memory of the dead: RuntimeError" in said["dead_handles"] and "timeline of the dead: NotOpenedError" in said["dead_handles"]

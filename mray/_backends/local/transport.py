@@ -63,7 +63,7 @@ def _deliver(connection: LocalConnection, message: Message) -> None:
         return
     was, here.process = here.process, connection.home
     try:
-        connection.on_message(connection, message)
+        connection.deliver(message)
     except Exception:
         # A bug must not lose the messages behind this one.
         logger.exception("message %s from %r failed", message[:1], connection)

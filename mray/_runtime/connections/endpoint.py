@@ -160,7 +160,7 @@ class Endpoint:
     # ------------------------------------------------------------------------------------ hearing
     def _on_node_message(self, connection: Connection, message: Message) -> None:
         handle = self.from_node.get(message[0])
-        with self.lock:
+        with self.lock.inner:
             if handle is not None:
                 try:
                     # POINT node received: message[0]
@@ -178,7 +178,7 @@ class Endpoint:
             self.end_with(failure)
 
     def _on_peer_message(self, connection: Connection, message: Message) -> None:
-        with self.lock:
+        with self.lock.inner:
             try:
                 # POINT peer received: message[0]
                 self.from_peers[message[0]](connection, *message[1:])
@@ -369,7 +369,6 @@ class Endpoint:
 
     def abandon(self) -> None:
         self.fatal = RaySystemError("this process was forked from one that uses mray; call mray.init() in it to use mray here")
-        self.lock.abandon()
         self.transport.abandon()
         self.process_host.forked()
 

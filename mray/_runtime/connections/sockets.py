@@ -54,7 +54,7 @@ class Sockets:
             return None
         sock.setblocking(False)
         if message[0] != m.WELCOME:
-            node.on_message(node, message)
+            node.deliver(message)
             return None
         info: dict[str, Any] = message[1]
         table_fd, *channels = fds
