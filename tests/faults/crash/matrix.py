@@ -141,8 +141,7 @@ def worker_row(phase: str, manner: str) -> tuple[Told, ...]:
     if manner == "sys.exit":
         return (Told("WorkerCrashedError", (*who, f"exited with exit code {EXIT_CODE}", f"raised SystemExit({EXIT_CODE})")),)
     if manner == "SIGINT":
-        # A result that is being pickled is there: the interrupt has come too late.
-        return (value if phase == "pickle_result" else Told("TaskCancelledError"),)
+        return (Told("TaskCancelledError"),)
     return (raised(manner, made=phase in MADE),)
 
 
