@@ -6,7 +6,6 @@ The backend answers each call. `GlobalWorker` offers the same as libraries on to
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
 from typing import Any
 
@@ -152,6 +151,8 @@ class RuntimeContext:
 
     def get_runtime_env_string(self) -> str:
         """The same as JSON."""
+        import json  # noqa: PLC0415
+
         return json.dumps(self.runtime_env, sort_keys=True, default=str)
 
     @property

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 NOT_STARTED = "Ray has not been started yet. You can start Ray with 'ray.init()'."
 
-_CLASSES = {"native": "NativeBackend", "local": "LocalBackend", "ray": "RayBackend"}
+#: Modules with ``start(options)``.
+_ENGINES = {"native": "mray._backends.native_start", "local": "mray._backends.local", "ray": "mray._backends.ray"}
 
 #: The backend of this process, if a session has been started. Calls read it directly, instead of calling `current_backend`.
 started: Backend | None = None
@@ -101,8 +102,7 @@ def start(options: SessionOptions) -> Backend:
             within = started.start_within(options)
             set_backend(within)
             return within
-        module = import_whole(f"mray._backends.{options.backend}")
-        backend: Backend = getattr(module, _CLASSES[options.backend]).start(options)
+        backend: Backend = import_whole(_ENGINES[options.backend]).start(options)
         set_backend(backend)
         _options = options
         return backend

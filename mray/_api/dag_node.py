@@ -7,7 +7,6 @@ channel and no compiler. Nodes know their users: a bound node without users must
 from __future__ import annotations
 
 import itertools
-import uuid
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -96,12 +95,16 @@ class DAGNode(ABC, Generic[T_co]):
         self._bound_kwargs = kwargs or {}
         self._bound_options = options or {}
         self._bound_other_args_to_resolve = other_args_to_resolve or {}
+        import uuid  # noqa: PLC0415  (3 ms, for programs without graphs)
+
         #: Shared with copies.
         self._stable_uuid = uuid.uuid4().hex
         #: Ascending: a node's arguments have smaller numbers.
         self._created = next(_numbers)
         #: Results by stable uuid.
         self.cache_from_last_execute: dict[str, Any] = {}
+        import uuid  # noqa: PLC0415  (3 ms, for programs without graphs)
+
         #: Shared with copies.
         self._type_hint = ChannelOutputType()
         #: The compiled graph that ends in this very node.

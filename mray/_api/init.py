@@ -8,17 +8,19 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mray._api import current
 from mray._api.current import backend_in_use, start, stop
-from mray._api.job_config import JobConfig
-from mray._api.logging_config import LoggingConfig, configure
+from mray._api.logging_config import LoggingConfig
 from mray._api.typed import InitOptions, Unpack
 from mray._common import settings
-from mray._common.log import logger
+from mray._common.log import configure_first, logger
 from mray._common.options import SessionOptions, nearest, session_options
 from mray._common.version import __version__
+
+if TYPE_CHECKING:
+    from mray._api.job_config import JobConfig
 
 #: Arguments of Ray's `init` that have no effect on one host.
 _MEANINGLESS = frozenset(
@@ -159,7 +161,7 @@ def init(
     RuntimeError when there is a session already (unless `ignore_reinit_error`) and for unknown arguments. Arguments of Ray's that mean
     nothing on one host are named in a debug log.
     """
-    configure(logging_level, others.get("logging_format"), others.get("configure_logging", True))
+    configure_first(lambda: _configure_logging(logging_level, others.get("logging_format"), others.get("configure_logging", True)))
     unknown = [name for name in others if name not in _MEANINGLESS and name not in _PRIVATE]
     if unknown:
         known = [*inspect.signature(init).parameters, *_MEANINGLESS, *_PRIVATE]
@@ -178,15 +180,19 @@ def init(
         if web and not backend.has_sessions_within:
             _serve_page()
         return RayContext(backend.info())
-    job_config = others.get("job_config") or JobConfig()
+    job_config: JobConfig | None = others.get("job_config")
     encoding = settings.LOGGING_CONFIG_ENCODING.get()
-    logging_config = logging_config or job_config.py_logging_config
+    if job_config is not None:
+        logging_config = logging_config or job_config.py_logging_config
+        namespace = job_config.ray_namespace if namespace is None else namespace
     if logging_config is None and encoding:
         logging_config = LoggingConfig(encoding=encoding)
     if logging_config is not None:
         logging_config.apply()
     if not others.get("_skip_env_hook"):
         runtime_env = _from_hook(runtime_env)
+    if runtime_env is None and job_config is not None:
+        runtime_env = job_config.runtime_env or None
     ignored = sorted(_MEANINGLESS & others.keys())
     if ignored:
         logger.debug("init: %s have no effect on one host and are ignored", ", ".join(ignored))
@@ -198,8 +204,8 @@ def init(
         memory=others.get("_memory"),
         object_store_memory=object_store_memory,
         object_spilling_directory=others.get("object_spilling_directory"),
-        namespace=job_config.ray_namespace if namespace is None else namespace,
-        runtime_env=(job_config.runtime_env or None) if runtime_env is None else runtime_env,
+        namespace=namespace,
+        runtime_env=runtime_env,
         log_to_driver=log_to_driver,
         logging_config=None if logging_config is None else logging_config.to_dict(),
         preload=preload,
@@ -219,6 +225,12 @@ def init(
     except BaseException:  # the caller has no session then
         stop()
         raise
+
+
+def _configure_logging(level: int | str | None, form: str | None, wanted: bool) -> None:
+    from mray._api.log_handlers import configure  # noqa: PLC0415
+
+    configure(level, form, wanted)
 
 
 def _begun(info: Mapping[str, Any], options: SessionOptions, port: int | None, web: bool) -> RayContext:

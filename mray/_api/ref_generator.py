@@ -9,7 +9,6 @@ from __future__ import annotations
 import types
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, NoReturn, Protocol
 
@@ -18,12 +17,12 @@ from mray._api.object_ref import ObjectRef
 from mray._api.type_variables import T_co
 from mray._common.bridge import called
 from mray._common.places import undone
+from mray._common.record import Record
 
 _NOT_PICKLED = "You cannot return or pass a generator to other task. Serializing a ObjectRefGenerator is not allowed."
 
 
-@dataclass(slots=True)
-class StreamingGeneratorStats:
+class StreamingGeneratorStats(Record):
     """The answer that a remote generator gets for each value that it yields."""
 
     object_creation_dur_s: float

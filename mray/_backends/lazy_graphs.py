@@ -1,7 +1,7 @@
 """`Graphs`: a process's access to its compiled graphs, whose host is created on demand.
 
 Most sessions run no graph, and its modules are a quarter of what a worker imports. So the zygote imports them only if the driver's
-program has, or other drivers may join later (`mray._runtime.session.session.choose_options`); otherwise a worker imports them at the
+program has, or other drivers may join later (`mray._runtime.session.launching.choose_options`); otherwise a worker imports them at the
 first request for a graph.
 """
 

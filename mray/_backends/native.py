@@ -22,7 +22,7 @@ from mray._backends.lazy_graphs import Graphs
 from mray._backends.placement_groups import PlacementCalls, Refused, affinity_of, is_fail_fast, place_of, refusal
 from mray._common import messages as m
 from mray._common import options as option_rules
-from mray._common.beside import JOINING, SESSION_TRACE, TENSORS, loaded
+from mray._common.beside import SESSION_TRACE, TENSORS, loaded
 from mray._common.bridge import Cancel
 from mray._common.concurrency import concurrency_of
 from mray._common.ids import FIRST, is_actor_of_session_of, is_of_session_of, new_actor_id, new_task_id, return_id, worker_id_of
@@ -30,7 +30,6 @@ from mray._common.invocations import short_name
 from mray._common.reducers import cloud_dumps
 from mray._decide.caller.actor_queue import ASKED, UNKNOWN
 from mray._ipc.interrupts import guarded
-from mray._ipc.limits import explaining
 from mray._ipc.zero_copy import counts
 from mray._objects.ownership import Guard, why_unknown
 from mray._objects.remote_error import UNPICKLABLE, serialization_error
@@ -41,8 +40,6 @@ from mray._runtime.client.client import Client
 from mray._runtime.client.killing import kill_actors
 from mray._runtime.client.streams import listener, new_stream
 from mray._runtime.environment.environments import merge_environments, variables_of
-from mray._runtime.session.driver_output import OutputPrinter
-from mray._runtime.session.session import Session, SessionHold, start_session
 from mray._runtime.worker.detached import discard_own, pack_own
 from mray.exceptions import (
     ActorAlreadyExistsError,
@@ -56,9 +53,10 @@ if TYPE_CHECKING:
 
     from mray._api.actor_handle import ActorHandle
     from mray._api.blueprint import ActorMethodSpec
-    from mray._common.options import SessionOptions
     from mray._common.tensor_transports import TensorTransport
     from mray._graph.caller.compiled import CompiledGraph
+    from mray._runtime.session.driver_output import OutputPrinter
+    from mray._runtime.session.session import SessionHold
     from mray._runtime.worker.worker import Worker
 
 #: Larger pickled functions and classes are refused, as in Ray.
@@ -140,17 +138,9 @@ class NativeBackend(PlacementCalls, Backend):
         client.from_peers.on({m.STREAM_ITEMS: listener(client)})
 
     @classmethod
-    def start(cls, options: SessionOptions) -> NativeBackend:
-        """Start a session in this process, which becomes its driver, or join the one that the options' address names."""
-        with explaining("The session could not be started."), guarded():
-            if options.address in (None, "local"):
-                session: SessionHold = start_session(options)
-            else:
-                session = loaded(JOINING).join_session(options)
-            return cls._of_driver(session, options.log_to_driver)
+    def of_driver(cls, session: SessionHold, log_to_driver: bool) -> NativeBackend:
+        from mray._runtime.session.driver_output import OutputPrinter  # noqa: PLC0415  (workers need it not)
 
-    @classmethod
-    def _of_driver(cls, session: SessionHold, log_to_driver: bool) -> NativeBackend:
         client = session.client
         backend = cls(client, session)
         if log_to_driver:
@@ -170,10 +160,10 @@ class NativeBackend(PlacementCalls, Backend):
 
     def after_reset(self) -> NativeBackend | None:
         session = self._session
-        if not isinstance(session, Session) or self.client.fatal is not None:
+        if session is None or session.reset is None or self.client.fatal is not None:
             return None
         self._end_after_graphs(session.reset)
-        return self._of_driver(session, self._printer is not None)
+        return self.of_driver(session, self._printer is not None)
 
     def _end_after_graphs(self, end: Callable[[], object]) -> None:
         """End the graphs, then the session by `end`; completely, even if a signal handler raises."""

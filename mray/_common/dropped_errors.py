@@ -11,15 +11,17 @@ import importlib
 import signal
 import sys
 import threading
-from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
+from mray._common.kept import os
+
+_PACKAGE = os.path.dirname(os.path.dirname(__file__))
 #: Functions whose errors Python drops, by name -> part of their files' paths.
 _DROPPING = {
-    "__del__": str(Path(__file__).parents[1]) + "/",
-    "finalize": str(Path(__file__).parents[1]) + "/_ipc/slots.py",
-    "_raise_in_thread": str(Path(__file__).parents[1]) + "/_ipc/async_exceptions.py",
+    "__del__": _PACKAGE + "/",
+    "finalize": _PACKAGE + "/_ipc/slots.py",
+    "_raise_in_thread": _PACKAGE + "/_ipc/async_exceptions.py",
     "cb": "<frozen importlib._bootstrap>",
     "_cb": "/weakref.py",
     "__call__": "/weakref.py",

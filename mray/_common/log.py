@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import logging
 
+_pending: list[Callable[[], None]] = []
+
+
+def configure_first(configure: Callable[[], None]) -> None:
+    """Call `configure`, at the first use of the logger where `logging` is not yet imported."""
+    _pending.append(configure)
+    if "logging" in sys.modules:
+        _configure()
+
+
+def _configure() -> None:
+    while _pending:
+        _pending.pop(0)()
+
 
 class _Logger:
-    """``logging.getLogger("mray")``; imports `logging` on first use, so that the node starts faster."""
+    """``logging.getLogger("mray")``; imports `logging` on first use, so that node and driver start faster."""
 
     def __getattr__(self, name: str) -> Any:
         import logging  # noqa: PLC0415
 
+        _configure()
         return getattr(logging.getLogger("mray"), name)
 
 

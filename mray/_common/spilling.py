@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,6 +31,8 @@ def _path_of(config: Any) -> Any:
     if not config:
         return None
     if isinstance(config, str):
+        import json  # noqa: PLC0415
+
         try:
             config = json.loads(config)
         except ValueError as error:

@@ -9,6 +9,7 @@ stops                 Return the workers of a session that wait at a breakpoint.
 ====================  ==================================================================================================
 """
 
-from mray._runtime.session.breakpoints import BreakpointStop, attach, current, has_terminal, stops
+from mray._ipc.process import has_terminal
+from mray._runtime.session.breakpoints import BreakpointStop, attach, current, stops
 
 __all__ = ["BreakpointStop", "attach", "current", "has_terminal", "stops"]

@@ -10,6 +10,7 @@ node_error            Return the error of a lost node.
 """
 
 from mray._runtime.connections.deaths import ended_error, node_error
-from mray._runtime.session.session import SessionHold, new_job, new_node
+from mray._runtime.session.launching import new_node
+from mray._runtime.session.session import SessionHold, new_job
 
 __all__ = ["SessionHold", "ended_error", "new_job", "new_node", "node_error"]

@@ -35,11 +35,10 @@ from mray._ipc.connection import Message, connect, peer_is_ours, receive_fds
 from mray._ipc.frames import decode_message
 from mray._ipc.interrupts import InterruptGuard
 from mray._ipc.limits import exhausted
+from mray._ipc.reaper import NODE_SOCKET
 
 #: Stands for the node.
 NODE = ""
-#: A file in the session's directory.
-NODE_SOCKET = "node.sock"
 #: With WELCOME: the session's table, the channel for asking, the channel for incoming connections.
 _WELCOME_FDS = 3
 _PACKET = 4096

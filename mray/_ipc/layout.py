@@ -24,9 +24,9 @@ NUMBER and a NOTE from the reader (`mray._gpu.channel_leases`). HOLDS, PID and S
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import Struct
 
+from mray._common.record import Record
 from mray._ipc.segment import PAGE, round_up
 
 #: A process refuses to map a ring of another version.
@@ -65,21 +65,15 @@ MOST_NOTE = (LEASE_WORDS - NOTE) * WORD
 ENTRY_HEADER = Struct("@QQ")
 
 
-@dataclass(frozen=True)
-class RingLayout:
-    """`entries` is a power of two."""
-
+class RingLayout(Record):
+    #: A power of two.
     entries: int
+    #: Whole lines.
     entry_bytes: int
     readers: int
     slots: int
     #: Leases of memory that lies in no slot.
     leases: int = 0
-
-    def __post_init__(self) -> None:
-        assert self.entries > 0 and self.entries & (self.entries - 1) == 0, "entries must be a power of two"
-        assert self.entry_bytes % (LINE_WORDS * WORD) == 0, "entries must keep their lines apart"
-        assert self.readers > 0
 
     @property
     def inline(self) -> int:

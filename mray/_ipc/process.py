@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import re
 import signal
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 
 from mray._common.clock import monotonic, sleep
 from mray._common.kept import fcntl, io, os
@@ -134,6 +136,29 @@ def _shown_memory() -> tuple[int, int, int, int]:
     """Begin and end addresses of the arguments, and of the environment."""
     start, end, variables, last = map(int, stat_of("self")[45:49])
     return start, end, variables, last
+
+
+def has_terminal() -> bool:
+    """Whether this process reads from a terminal and shows errors there."""
+    try:
+        return sys.stdin is not None and sys.stdin.isatty() and sys.stderr is not None and sys.stderr.isatty()
+    except ValueError:  # closed
+        return False
+
+
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """Context manager for imports for forks. The collector is off, since there is hardly any garbage; afterwards it leaves the objects out:
+    a collection in a fork would write to, and so copy, every page.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if collects:
+            gc.enable()
 
 
 def adopt_orphans() -> None:

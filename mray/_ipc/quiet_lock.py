@@ -67,7 +67,7 @@ else:
 
 
 class QuietLock:
-    """A reentrant lock; ``with lock:`` only. Who has paused the collector already may use ``with lock.inner:``."""
+    """A reentrant lock; ``with lock:`` only. Code that has paused the collector already may use ``with lock.inner:``."""
 
     __slots__ = ("_steps", "inner")
 

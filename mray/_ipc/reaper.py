@@ -16,6 +16,7 @@ from mray._ipc.process import kill, namespace, namespace_mark, sees_all, shown_t
 from mray._ipc.segment import SEMAPHORE, SHM, unlink
 
 LOCK = "lock"
+NODE_SOCKET = "node.sock"
 #: Names the persistent session, beside the sessions.
 ADDRESS = "address"
 #: Prefix of the links beside the sessions from a port to a session; the link in a session's directory that names its own.

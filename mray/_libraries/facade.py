@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from mray._api.logging_config import use_rays_logger
+from mray._api.log_handlers import use_rays_logger
 from mray._common import settings
 from mray._common.version import RAY_COMMIT
 from mray._libraries import installed, launch_hooks, library_names, ray_names

@@ -15,8 +15,8 @@ from tests.house.source import ROOT
 #: The most that each call may enter, where its process is awake and where it is parked. They only fall, by hand. (Waits of graphs that
 #: learn took one more where a process was parked, and calls put straight into the ring of a process that is awake for longer.)
 MOST = {
-    "awake": {"graph": 15, "task": 46, "actor": 38, "put": 40, "get": 20},
-    "parked": {"graph": 68, "task": 68, "actor": 60, "put": 40, "get": 20, "actor of a graph": 52},
+    "awake": {"graph": 15, "task": 44, "actor": 36, "put": 40, "get": 20},
+    "parked": {"graph": 68, "task": 66, "actor": 58, "put": 40, "get": 20, "actor of a graph": 48},
 }
 #: A bound that is more than so much above the count of a process that is awake is to be lowered. (On a busy machine one is not parked yet.)
 SLACK = 3

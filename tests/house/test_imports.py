@@ -32,7 +32,7 @@ ENVIRONMENT: dict[str, str] = {
     "mray/_runtime/processes/interpreters.py": "hands the node's environment to builders of packages",
     "mray/_runtime/processes/launch.py": "has the folders of a PYTHONPATH searched that the program has set",
     "mray/_runtime/environment/package_builder.py": "hands its own to the installers",
-    "mray/_runtime/session/session.py": "hands the driver's environment to the node",
+    "mray/_runtime/session/launching.py": "hands the driver's environment to the node",
     "mray/_joining/persistent.py": "finds the session of a worker from which this process descends, by the variable that marks it",
     "mray/_runtime/processes/line_coverage.py": "gives workers the variables by which coverage finds its measurement",
     "mray/_runtime/processes/template.py": "hands the driver's environment to a template, and takes on that of a session in what it forks",

@@ -34,4 +34,6 @@ from __future__ import annotations
 
 from mray._backends.local.local_backend import LocalBackend
 
-__all__ = ["LocalBackend"]
+__all__ = ["LocalBackend", "start"]
+
+start = LocalBackend.start

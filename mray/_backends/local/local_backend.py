@@ -32,7 +32,7 @@ from mray._ipc.reaper import local_name, remove_local, sweep
 from mray._ipc.sessions import parent_of
 from mray._observe.observer import own_nodes
 from mray._runtime.client import failed_calls
-from mray._runtime.session.session import checked_options
+from mray._runtime.session.launching import checked_options
 from mray.exceptions import RaySystemError
 
 if TYPE_CHECKING:

@@ -34,4 +34,6 @@ if _ray.__spec__ is not None and _ray.__spec__.origin == "mray":
 
 from mray._backends.ray.ray_backend import RayBackend
 
-__all__ = ["RayBackend"]
+__all__ = ["RayBackend", "start"]
+
+start = RayBackend.start

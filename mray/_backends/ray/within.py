@@ -17,6 +17,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from mray._api.object_ref import ObjectRef
+from mray._backends import native_start
 from mray._backends.native import NativeBackend
 from mray._backends.ray.runtime_info import pickles_in_band
 from mray._backends.ray.values import rays_own
@@ -48,7 +49,7 @@ class NativeWithin(NativeBackend):
 
     @classmethod
     def begin(cls, outer: Backend, options: SessionOptions) -> NativeWithin:
-        made = cls.start(options)
+        made = native_start.start(options, lambda: cls)
         assert isinstance(made, NativeWithin)
         made.outer = outer
         return made

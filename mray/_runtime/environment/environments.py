@@ -11,7 +11,6 @@ A worker serves only tasks of the same environment: its variables, this one incl
 from __future__ import annotations
 
 import importlib
-import pickle
 import sys
 from collections.abc import Callable, Mapping
 from importlib.machinery import PathFinder
@@ -24,7 +23,6 @@ from mray._decide.scheduler.policy import INTERPRETER_VARIABLE, PRIVATE_VARIABLE
 from mray._decide.scheduler.root_names import ROOT_VARIABLE
 from mray._ipc import process as processes
 from mray._ipc.frames import from_text, to_text
-from mray._objects.serializer import dumps
 from mray._runtime.environment.folders import ARCHIVES, MODULE, is_taken_over, taken_over, unpacked
 from mray._runtime.environment.packages import interpreter_of, reduce_packages
 from mray._runtime.environment.profilers import wrapper_of
@@ -84,6 +82,8 @@ def _place_of(module: Any) -> Any:
 
 
 def _pickled_hook(hook: Any) -> bytes:
+    from mray._objects.serializer import dumps  # noqa: PLC0415  (10 ms before the node begins)
+
     try:
         return dumps(hook)
     except Exception as error:
@@ -212,4 +212,6 @@ def _call_hook(hook: str | bytes) -> None:
         module_name, _, name = hook.rpartition(".")
         getattr(importlib.import_module(module_name), name)()
     else:
+        import pickle  # noqa: PLC0415
+
         pickle.loads(hook)()

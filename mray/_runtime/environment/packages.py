@@ -7,7 +7,6 @@ driver's own packages are importable in it, after the installed ones.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -93,6 +92,8 @@ def recipe_of(tool: str, environment: Mapping[str, Any], base: tuple[str, Sequen
     stamps = [stamp_of(each, _BUILT) for each in given["packages"] if _is_path(each)]
     # Relative paths inside of requirements ("-r more.txt") start here.
     relative = given["cwd"] if any(each.startswith(("-", ".")) for each in given["packages"]) else ""
+    import json  # noqa: PLC0415
+
     text = json.dumps([_LAYOUT, content, stamps, relative], sort_keys=True)
     import hashlib  # noqa: PLC0415
 

@@ -9,7 +9,6 @@ import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
-from mray._common.kept import shutil
 from mray._runtime.processes.host_program import interpreter
 from mray._runtime.processes.launch import Wrapper
 from mray.exceptions import RuntimeEnvSetupError
@@ -69,6 +68,8 @@ def _nsys_command(options: Any) -> tuple[str, ...]:
 
 
 def _found(command: tuple[str, ...], path: str, what: str) -> tuple[str, ...]:
+    from mray._common.kept import shutil  # noqa: PLC0415
+
     program = shutil.which(command[0], path=path)
     if program is None:
         name = {"nsys": "nsight"}.get(command[0], command[0])

@@ -4,7 +4,7 @@ On the node's one thread.
 
 ::
 
-    driver (`mray._runtime.session.session.Session.reset`)               node
+    driver (`mray._runtime.session.session.Session._reset`)               node
     returns idle leases, RESET ───────────────────────────────▶  ends all of its work (`mray._decide.scheduler.scheduler`)
     reads until the node hangs up  ◀─── hang-up, no message ───  once the last process that must exit is dead
     closes its client, creates another, HELLO ────────────────▶  WELCOME, as to a driver that joins for the first time

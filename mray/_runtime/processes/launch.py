@@ -7,7 +7,6 @@ starts, which so need no directory. This module is loaded before the first fork,
 from __future__ import annotations
 
 import marshal
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -182,6 +181,8 @@ class Wrapper(Record):
         rest = arguments[1:] if self.inside else arguments
         if not any("{pid}" in part for part in command):
             return [*command, *rest]
+        import shlex  # noqa: PLC0415
+
         # Only the process itself knows its pid, and a shell keeps its pid over exec.
         words = ["$$".join(map(shlex.quote, part.split("{pid}"))) for part in command]
         return ["/bin/sh", "-c", f'exec {" ".join(words)} "$@"', "sh", *rest]

@@ -14,7 +14,6 @@ ends, or the driver is killed: `coverage combine` takes them.
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 import signal
 import sys
@@ -100,6 +99,8 @@ def save_and_die(save: Callable[[], None]) -> None:
 
 def collect(asked: dict[str, Any], session: str) -> None:
     """Add the workers' lines to this process's own. In the driver, once every worker has exited."""
+    import glob  # noqa: PLC0415
+
     measured = _current()
     files = glob.glob(glob.escape(asked["file"]) + f".mray-{session}-*")
     if measured is None or not files:

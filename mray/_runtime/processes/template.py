@@ -34,7 +34,7 @@ import resource
 import select
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -64,6 +64,8 @@ _PASSING = frozenset({"PYTEST_CURRENT_TEST", SESSION_VARIABLE, ORDER}).union(
 )
 #: Limits, by number, that processes inherit.
 _LIMITS = range(16)
+
+importing = processes.importing
 
 #: The template that forks the nodes of this process's sessions, while one is open.
 current: Template | None = None
@@ -279,19 +281,6 @@ def _fork(descriptors: Mapping[int, int], serve_as_template: Callable[[dict[str,
 
 def _own_options() -> dict[str, Any]:
     return {name: module in sys.modules for name, module in (("graphs", "mray._graph"), ("numpy", "numpy"))}
-
-
-@contextlib.contextmanager
-def importing() -> Iterator[None]:
-    """Context manager for imports for forks: the collector is off, since there is hardly any garbage."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        if collects:
-            gc.enable()
 
 
 def reap(pid: int) -> int | None:

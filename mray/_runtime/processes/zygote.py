@@ -72,13 +72,14 @@ class Zygote:
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         speak_utf8()
         around = dict(os.environ)
-        worker_main = load_worker_main()
+        with processes.importing():
+            worker_main = load_worker_main()
         self._take_variables()
-        with native_threads.one_while_loading():
-            self._preload(around)
-        # Exempt live objects from collection: a collection in a worker would write to, and so copy, every page.
-        gc.collect()
-        gc.freeze()
+        if any(self._options.get(name) for name in ("coverage", "preload", "note")):
+            with native_threads.one_while_loading():
+                self._preload(around)
+            gc.collect()
+            gc.freeze()  # as `importing`
 
         poll = select.poll()
         poll.register(self._node, select.POLLIN)

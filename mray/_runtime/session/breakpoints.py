@@ -35,6 +35,7 @@ from mray._ipc import reactor
 from mray._ipc.connection import connect, peer_is_ours
 from mray._ipc.listener import listen_at
 from mray._ipc.output import LONGEST_NOTE, note
+from mray._ipc.process import has_terminal
 from mray._ipc.reaper import is_of_this_namespace
 
 FOLDER = "debug"
@@ -197,13 +198,6 @@ def attach(path: str, stdin: int = 0, stdout: int = 1) -> bool:
                     connection.shutdown(socket.SHUT_WR)
                 with contextlib.suppress(OSError):  # the worker has exited: the next read shows it
                     connection.sendall(typed)
-
-
-def has_terminal() -> bool:
-    try:
-        return sys.stdin is not None and sys.stdin.isatty() and sys.stderr is not None and sys.stderr.isatty()
-    except ValueError:  # closed
-        return False
 
 
 class Visitor:

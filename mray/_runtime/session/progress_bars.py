@@ -15,7 +15,6 @@ import builtins
 import json
 import sys
 import threading
-import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
@@ -222,6 +221,8 @@ class tqdm:  # noqa: N801  (tqdm's name)
         self.total = total
         self._unit = unit or "it"
         self._position = position or 0
+        import uuid  # noqa: PLC0415
+
         self._uuid = uuid.uuid4().hex
         self.n = 0
         self._closed = False

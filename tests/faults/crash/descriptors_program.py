@@ -24,7 +24,7 @@ from typing import Any
 
 import mray
 import mray._backends.native
-import mray._runtime.session.session as session
+import mray._runtime.session.launching as launching
 import mray.dag
 from mray._api.current import current_backend
 from tests.faults.crash.refusals import OPENING, refuse
@@ -214,7 +214,7 @@ def init() -> None:
 
 def of_init(before: set[int]) -> dict[str, Any]:
     """Started with more and more descriptors: in between nothing is left."""
-    session.allow_descriptors = lambda: None  # which would take the limit away that is to be felt
+    launching.allow_descriptors = lambda: None  # which would take the limit away that is to be felt
     errors = []
     for free in range(MOST):
         try:

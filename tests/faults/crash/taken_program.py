@@ -21,7 +21,7 @@ import numpy as np
 
 import mray
 import mray.dag
-from mray._runtime.session import session
+from mray._runtime.session import launching
 from mray.util import collective, state
 from mray.util.testing import reset
 from tests.faults.crash.taken import INTERPRETER, TAKERS, interpreter_of, sessions_of_this_program
@@ -108,14 +108,14 @@ def before_init(take: Take, _folder: str) -> None:
 
 def before_joining(take: Take, _folder: str) -> None:
     """The node has been started, and the driver has not come to it."""
-    launch = session.launch_node
+    launch = launching.launch_node
 
     def launch_and_take(*arguments: Any) -> Any:
         launched = launch(*arguments)
         with take():
             return launched
 
-    session.launch_node = launch_and_take
+    launching.launch_node = launch_and_take
     mray.init(num_cpus=2, logging_level="ERROR")
 
 
