@@ -637,7 +637,7 @@ PLAIN = {"pool": pool_rows, "executor": executor_rows, "memcpy": memcpy_rows, "g
 
 
 #: Modules whose functions are rows too.
-MORE = ("stream_rows", "concurrency_rows", "util_rows", "object_rows")
+MORE = ("stream_rows", "concurrency_rows", "util_rows", "object_rows", "many_rows")
 
 
 def main(engine: str, row: str) -> None:

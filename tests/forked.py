@@ -34,6 +34,8 @@ OF_SESSIONS = (
     "numpy",
     "mray.dag",
     "mray._backends.native",
+    "mray._backends.native_start",
+    "mray._api.log_handlers",
     "mray._backends.entry",
     "mray._backends.graph_host",
     "mray._runtime.node.node",

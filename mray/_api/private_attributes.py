@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from mray._api.blueprint import ActorBlueprint, ActorMethodSpec
 from mray._common.language import Language
+from mray._common.record import Record
 
 
-class FunctionDescriptor(NamedTuple):
+class FunctionDescriptor(Record):
     """The constructor of a class of actors, as Ray describes functions."""
 
     module_name: str

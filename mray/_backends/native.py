@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mray._api.actor import check_session, make_handle
 from mray._api.actor_handle import ids_of
@@ -27,6 +27,7 @@ from mray._common.bridge import Cancel
 from mray._common.concurrency import concurrency_of
 from mray._common.ids import FIRST, is_actor_of_session_of, is_of_session_of, new_actor_id, new_task_id, return_id, worker_id_of
 from mray._common.invocations import short_name
+from mray._common.record import Record
 from mray._common.reducers import cloud_dumps
 from mray._decide.caller.actor_queue import ASKED, UNKNOWN
 from mray._ipc.interrupts import guarded
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
 LARGEST_CODE = 95 * 1024 * 1024
 
 
-class _Plan(NamedTuple):
+class _Plan(Record):
     """Attributes that calls of a function with the same options share."""
 
     pool: Any

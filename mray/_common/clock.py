@@ -15,7 +15,9 @@ import time as _known
 from collections.abc import Callable
 from importlib.util import module_from_spec
 from types import BuiltinFunctionType
-from typing import Any, NamedTuple
+from typing import Any
+
+from mray._common.record import Record
 
 
 def _another_instance() -> Any:
@@ -38,7 +40,7 @@ time_ns: Callable[[], int] = _machine.time_ns
 sleep: Callable[[float], None] = _machine.sleep
 
 
-class Clock(NamedTuple):
+class Clock(Record):
     """The clock by which a process decides about its calls."""
 
     now: Callable[[], float] = monotonic

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +12,8 @@ _pending: list[Callable[[], None]] = []
 
 
 def configure_first(configure: Callable[[], None]) -> None:
-    """Call `configure`, at the first use of the logger where `logging` is not yet imported."""
+    """Call `configure` at the next use of the logger."""
     _pending.append(configure)
-    if "logging" in sys.modules:
-        _configure()
 
 
 def _configure() -> None:

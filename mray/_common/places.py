@@ -9,7 +9,6 @@ function may be one of C, which has no frame.
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Callable, Collection
 from opcode import opname
@@ -24,7 +23,7 @@ from mray._common.whose_code import OWN, USERS, kind_of, known
 #: `AFTER` that, where Python would check for signals.
 RETURNS, AFTER = "returns", "after"
 
-SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+SUSPENDED = 0x20 | 0x80 | 0x200  # `inspect`: CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
 _sleeps: set[CodeType] = set()
 _runs_users: set[CodeType] = set()

@@ -103,5 +103,8 @@ class QuietLock:
         self.inner.release()
         if pause.reasons > 1:
             pause.reasons -= 1
-        else:
-            pause.end()
+        else:  # `end`, in place
+            pause.reasons = 0
+            if pause.disabled:
+                pause.disabled = False
+                enable()

@@ -81,7 +81,7 @@ class Reactor:
         self._timers = Timers()
         self._deferred: deque[Callable[[], object]] = deque()
         #: Unflushed; a dict for its order and `popitem`.
-        self._dirty: dict[Flushable, None] = {}
+        self.unflushed: dict[Flushable, None] = {}
 
         #: The right to read: only its holder polls and dispatches. (Reentrant: a finalizer may want it while it is being acquired.)
         self._reading = threading.RLock()
@@ -238,20 +238,16 @@ class Reactor:
             self.wake()
 
     def post_later(self, held: Flushable) -> None:
-        self._dirty[held] = None
+        self.unflushed[held] = None
 
     def flush(self) -> None:
-        dirty = self._dirty
-        while dirty:
+        unflushed = self.unflushed
+        while unflushed:
             try:
-                held, _none = dirty.popitem()
+                held, _none = unflushed.popitem()
             except KeyError:
                 return
             held.flush()
-
-    @property
-    def has_unsent(self) -> bool:
-        return bool(self._dirty)
 
     def wake_background_reader(self) -> None:
         self._looked = None
@@ -314,7 +310,7 @@ class Reactor:
 
     @precedes_dispatch
     def _sleep(self, timeout: float | None) -> list[tuple[int, int]]:
-        if self._dirty:
+        if self.unflushed:
             self.flush()  # peers may wait for these
         guard = self.guard
         if guard.looks and (timeout is None or timeout > LOOK_SECONDS):
@@ -361,7 +357,7 @@ class Reactor:
 
     def look(self) -> bool:
         self.activity += 1
-        if self._dirty:
+        if self.unflushed:
             self.flush()
         if self._owns_reading():
             self._run_once_and_notify(0)
@@ -391,7 +387,7 @@ class Reactor:
         `wake`. `spin=False` is for callers that have spun; `before_sleep` is called after a vain spin.
         """
         self.activity += 1
-        if self._dirty:
+        if self.unflushed:
             self.flush()
         if predicate():
             return True
@@ -615,7 +611,7 @@ class Reactor:
                 self._dormant = False
             alarm.acquire(True, -1 if self._dormant else TICK)
             self._dormant = False
-            if self._dirty:
+            if self.unflushed:
                 self.flush()
             active = self._looked not in (None, self.activity)
             self._looked = self.activity
@@ -697,7 +693,7 @@ class Reactor:
         self._words = {}
         self.guard.abandon()
         self._callbacks.clear()
-        self._dirty.clear()
+        self.unflushed.clear()
         self._deferred.clear()
         if self.closed_descriptors.error is not None:
             return

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import stat
+import sys
 
 from mray._common import kept, settings
 from mray._common.kept import os
@@ -20,11 +21,17 @@ _PORTS = range(10_000, 60_000)
 
 def parent_of(temp_dir: str | None) -> str:
     """Where this user's sessions lie under a temporary directory."""
-    if not temp_dir:
-        import tempfile  # noqa: PLC0415  (3 ms)
+    return os.path.join(temp_dir or _temporary_directory(), f"mray-{os.getuid()}")
 
-        temp_dir = tempfile.tempdir or kept.tempfile.gettempdir()
-    return os.path.join(temp_dir, f"mray-{os.getuid()}")
+
+def _temporary_directory() -> str:
+    """As `tempfile.gettempdir`, which is imported (3 ms) only where the first place that it would try may not do."""
+    loaded = sys.modules.get("tempfile")
+    if loaded is None:
+        first = next(filter(None, map(os.environ.get, ("TMPDIR", "TEMP", "TMP"))), "/tmp")
+        if os.path.isabs(first) and os.path.isdir(first) and os.access(first, os.W_OK | os.X_OK) and os.statvfs(first).f_bavail:
+            return os.path.abspath(first)
+    return getattr(loaded, "tempdir", None) or kept.tempfile.gettempdir()
 
 
 def session_parents() -> list[str]:

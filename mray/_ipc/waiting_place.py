@@ -5,7 +5,7 @@ The kernel's is `mray._ipc.reactor.Reactor`, whose module says what reading mean
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Protocol
 
 from mray._ipc.waiting import Predicate
@@ -44,6 +44,10 @@ class WaitingPlace(Protocol):
     #: Eventfds that wake this process.
     wakeup_fd: int
     wakeup_fds: tuple[int, ...]
+
+    @property
+    def unflushed(self) -> Collection[Flushable]:
+        """All that `post_later` was given since the last `flush`."""
 
     @property
     def table(self) -> SessionTable | None:
@@ -117,10 +121,6 @@ class WaitingPlace(Protocol):
 
     def flush(self) -> None:
         """Flush what `post_later` was given."""
-
-    @property
-    def has_unsent(self) -> bool:
-        """Whether messages are held back."""
 
     # ------------------------------------------------------------------------------------ the reader in the background
     def start_background_reader(self) -> None:

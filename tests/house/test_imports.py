@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tests.house.rooms import beside_the_kernel
-from tests.house.source import functions, imports, modules, mray_imports, nodes, top_package
+from tests.house.source import ROOT, functions, imports, modules, mray_imports, nodes, top_package
 
 #: Optional packages: imported inside the function that needs them.
 OPTIONAL = {"torch", "cupy", "cupy_backends", "nvtx", "graphviz", "tqdm", "rich", "ray", "markdown_it", "pygments"}
@@ -26,6 +26,7 @@ ENVIRONMENT: dict[str, str] = {
     "mray/_device/mps_control.py": "hands its own to the daemons of MPS, and to the program that speaks to them",
     "mray/_ipc/process.py": "moves its text, in a process that was forked where others are started by exec",
     "mray/_runtime/environment/environments.py": "expands variables of the caller, and takes its own out of a worker's",
+    "mray/_ipc/sessions.py": "finds the folder for temporary files, by variables of Python's `tempfile`",
     "mray/_common/cache.py": "finds the user's cache folder",
     "mray/_runtime/environment/packages.py": "finds in a worker the driver's interpreter",
     "mray/_runtime/processes/foresight.py": "sees whether a worker has changed variables that a package reads when it is imported",
@@ -49,10 +50,45 @@ ENVIRONMENT: dict[str, str] = {
 }
 
 
-@pytest.mark.parametrize("package", ["numpy", "torch", "asyncio", "cloudpickle", "multiprocessing", "concurrent.futures", "argparse"])
+@pytest.mark.parametrize(
+    "package",
+    [
+        "numpy",
+        "torch",
+        "asyncio",
+        "cloudpickle",
+        "multiprocessing",
+        "concurrent.futures",
+        "argparse",
+        "logging",
+        "json",
+        "uuid",
+        "pathlib",
+        "tempfile",
+    ],
+)
 def test_import_mray_leaves_out(package: str) -> None:
     program = f"import sys, mray; sys.exit({package!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+#: Module by which a process begins -> modules of the standard library that it does without, since others wait for it.
+BEGINNINGS = {
+    "mray._backends.native_start": ("logging", "pickle", "json", "uuid", "tempfile", "shutil", "mray._runtime.client"),
+    "mray._runtime.node.node": ("logging", "inspect", "dataclasses", "pickle", "uuid", "mray._api"),
+}
+
+
+@pytest.mark.parametrize("module", BEGINNINGS)
+def test_the_start_of_a_session_imports_little(module: str) -> None:
+    code = (
+        "import sys; face = sys.modules['mray'] = type(sys)('mray'); face.__path__ = [sys.argv[1]]\n"
+        "import importlib; importlib.import_module(sys.argv[2]); print(*sys.modules)"
+    )
+    command = [sys.executable, "-c", code, str(ROOT / "mray"), module]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert module in loaded
+    assert not {name for name in BEGINNINGS[module] if name in loaded}
 
 
 def test_a_session_on_cpus_loads_nothing_that_lies_beside_the_kernel() -> None:

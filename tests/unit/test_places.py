@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -11,6 +12,7 @@ from typing import Any
 from mray._common.places import (
     AFTER,
     RETURNS,
+    SUSPENDED,
     Place,
     dispatches,
     place_of,
@@ -19,6 +21,11 @@ from mray._common.places import (
     sleeps,
 )
 from tests.faults.interrupts.steps import as_own
+
+
+def test_flags_are_those_of_inspect() -> None:
+    """Which the node does not import."""
+    assert SUSPENDED == inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 def here() -> FrameType:

@@ -7,7 +7,7 @@ operations.
 from __future__ import annotations
 
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, Protocol
 
 from mray._backends.local.run_token import RunToken, here
@@ -158,6 +158,7 @@ class LocalReactor:
         self.asleep = self.is_over = self.closed = False
         self.reads_always = True
         self.activity = self.waits = 0
+        self.unflushed: Collection[Any] = ()
         self.guard = InterruptGuard(self.defer, self.call_later)
         self.closed_descriptors = ClosedDescriptors()
         self.on_fault: Callable[[str, Exception], None] = lambda _what, _error: None
@@ -189,10 +190,6 @@ class LocalReactor:
 
     def flush(self) -> None:
         """Do nothing: sending is unbuffered."""
-
-    @property
-    def has_unsent(self) -> bool:
-        return False
 
     def wake_background_reader(self) -> None:
         """Do nothing: decisions deliver messages."""

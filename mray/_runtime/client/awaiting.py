@@ -116,7 +116,7 @@ class AwaitedRefs:
             entry.then(waiter)
         self._count += 1
         self._reactor.waits += 1
-        if not self._flushes and self._reactor.has_unsent:
+        if not self._flushes and self._reactor.unflushed:
             # After the other coroutines of this iteration have sent their requests.
             self._flushes = True
             loop.call_soon(self._flush)

@@ -13,9 +13,10 @@ Rejected: another client, worker and executor for that engine: every change woul
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from mray._common.clock import Clock
+from mray._common.record import Record
 from mray._runtime.client.doorbells import Doorbells
 from mray._runtime.client.wakeups import Wakeups
 from mray._runtime.connections.sockets import Sockets
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from mray._runtime.connections.endpoint import Endpoint
 
 
-class Platform(NamedTuple):
+class Platform(Record):
     """A process's platform. (A worker's `Process` is given to the worker.)"""
 
     clock: Clock

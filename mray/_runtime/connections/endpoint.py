@@ -252,7 +252,8 @@ class Endpoint:
         if reactor.asleep or queued > BATCH_BYTES or (alone and len(connection.calls) < 2):
             connection.flush()
             return
-        reactor.post_later(connection)
+        if connection not in reactor.unflushed:
+            reactor.post_later(connection)
         if self.reactor.asleep:  # since the check above: either the reader has seen the post, or this thread sees it asleep
             reactor.flush()
         elif alone:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mray._common.record import Record
 
 if TYPE_CHECKING:
     from mray._common.kept import socket
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 CALLS_BEFORE_RING = 64
 
 
-class Callbacks(NamedTuple):
+class Callbacks(Record):
     """The functions that a connection calls in the reading thread."""
 
     on_message: MessageCallback

@@ -6,10 +6,10 @@ Memory that the kernel can reclaim immediately (the page cache) does not count a
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import NamedTuple
 
 from mray._common import settings
 from mray._common.kept import io, os
+from mray._common.record import Record
 from mray._ipc.discovery import memory_groups, memory_limit
 from mray._ipc.process import all_pids, command_line, stat_of
 from mray._ipc.segment import SHM
@@ -26,7 +26,7 @@ _FILES = {
 Group = tuple[int, str]
 
 
-class Usage(NamedTuple):
+class Usage(Record):
     """Bytes in use, and in total, of a control group or of the machine."""
 
     used: int
@@ -89,7 +89,7 @@ def _of_group(group: Group, most: int) -> Usage | None:
     return Usage(max(0, used - sum(int(stat.get(name.encode(), 0)) for name in cache)), total, group)
 
 
-class ProcessMemory(NamedTuple):
+class ProcessMemory(Record):
     """A process of the machine, and the memory that its exit would free."""
 
     pid: int

@@ -9,12 +9,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import CodeType
-from typing import Any, NamedTuple
+from typing import Any
 
 from mray._common.causes import Cause
 from mray._common.clock import time
 from mray._common.kept import os, socket
 from mray._common.places import frame_of
+from mray._common.record import Record
 from mray._decide.scheduler.records import ActorRecord, WorkerRecord
 from mray._decide.scheduler.resources import FREE, to_quantities
 from mray._decide.scheduler.scheduler import Scheduler
@@ -28,7 +29,7 @@ from mray._runtime.processes.object_counts import count_objects
 QUERIES = ("snapshot", "stacks", "last calls", "object counts")
 
 
-class View(NamedTuple):
+class View(Record):
     """The parts of a node that answers are built from."""
 
     info: Mapping[str, Any]

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from mray._common.clock import monotonic
 from mray._common.kept import os
+from mray._common.record import Record
 from mray._decide.scheduler.policy import PRIVATE_VARIABLES
 from mray._ipc import process as processes
 from mray._ipc.frames import to_text
@@ -32,7 +33,7 @@ _END_SECONDS = 5.0
 _LONG, _AGAIN = 5.0, 30.0
 
 
-class _Waiter(NamedTuple):
+class _Waiter(Record):
     ready: Callable[[], None]
     refuse: Callable[[str], None]
 

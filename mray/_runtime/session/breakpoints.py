@@ -23,12 +23,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 from mray._common import settings
 from mray._common.clock import time
 from mray._common.kept import io, os, socket
 from mray._common.places import frame_of, sleeps
+from mray._common.record import Record
 from mray._common.uncollected import uncollected
 from mray._ipc import process as processes
 from mray._ipc import reactor
@@ -43,7 +44,7 @@ _MODES = ("terminal", "wait", "raise")
 _READ_BYTES = 4096
 
 
-class BreakpointStop(NamedTuple):
+class BreakpointStop(Record):
     """A worker that waits at a breakpoint."""
 
     session_dir: str

@@ -134,12 +134,18 @@ def launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict[
     The node answers connections of its socket when it is ready. Raises RaySystemError where the disk is full.
     """
     try:
-        return _launch_node(temp_dir or settings.TMPDIR.get(), chosen, environment)
+        launched = _launch_node(temp_dir or settings.TMPDIR.get(), chosen, environment)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         place = error.filename2 or error.filename or parent_of(temp_dir or settings.TMPDIR.get())
         raise RaySystemError(f"a session cannot start: {_NO_ROOM.format(place=place, what=error.strerror)}") from error
+    try:
+        _check_shared_memory(launched[0])  # while the node's interpreter starts
+    except BaseException:
+        end_node(*launched)
+        raise
+    return launched
 
 
 def _check_shared_memory(directory: str) -> None:
@@ -158,7 +164,6 @@ def _launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict
     program = interpreter()
     directory, lock = make_directory(temp_dir)
     try:
-        _check_shared_memory(directory)
         _give_port(directory, chosen["info"]["node_ip_address"], chosen.pop("ports"))
         spill = chosen.pop("object_spilling_directory") or _disk_for(directory)
         if spill is not None:

@@ -206,11 +206,12 @@ def start_session(node: LaunchedNode) -> Session:
     except BaseException:
         node.end()
         raise
-    # Modules for the driver's first task, imported while the node starts.
+    # Modules that the driver needs next, imported while the node starts.
     try:
         import_whole("cloudpickle")
         import_whole("hashlib")
         import_whole("mray._runtime.session.driver_output")
+        import_whole("mray._api.log_handlers")
         client.join()
         # POINT session joined
     except BaseException as error:

@@ -264,7 +264,7 @@ class Worker(ProcessHost):
                 if connection.unsent:
                     if not inbox or ended - began > _LONG or reactor.asleep:
                         connection.flush()
-                    else:
+                    elif connection not in reactor.unflushed:
                         reactor.post_later(connection)
                 continue
             service = main.service

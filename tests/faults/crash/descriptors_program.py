@@ -24,6 +24,7 @@ from typing import Any
 
 import mray
 import mray._backends.native
+import mray._backends.native_start
 import mray._runtime.session.launching as launching
 import mray.dag
 from mray._api.current import current_backend

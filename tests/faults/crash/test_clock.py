@@ -24,7 +24,7 @@ SHOWN = {
     "_runtime/node/jobs.py": "when a driver came",
     "_runtime/node/node.py": "when a driver left",
     "_runtime/worker/worker.py": "when a call began",
-    "_runtime/session/session.py": "the name of a session",
+    "_runtime/session/launching.py": "the name of a session",
     "_runtime/node/snapshot.py": "when a listing was made, and when somebody died",
     "_backends/session_trace.py": "when a trace begins",
     "_graph/watch/profile.py": "when a profile begins",
