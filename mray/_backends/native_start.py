@@ -28,10 +28,11 @@ def start(options: SessionOptions, find_engine: Callable[[], type[NativeBackend]
             node = launch_own_node(options)
             try:
                 engine = find_engine()
+                start_session = importlib.import_module("mray._runtime.session.session").start_session
             except BaseException:
                 node.end()
                 raise
-            session: SessionHold = importlib.import_module("mray._runtime.session.session").start_session(node)
+            session: SessionHold = start_session(node)
         else:
             engine = find_engine()
             session = loaded(JOINING).join_session(options)

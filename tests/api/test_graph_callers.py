@@ -325,7 +325,7 @@ def test_execute_that_waits_ends_with_the_graph(ray_session, actor, compiled, ev
 
 @pytest.mark.only("mray", "local")
 def test_execute_that_waits_for_long_says_so_in_the_log(engine, graph_of, monkeypatch, caplog, eventually, tmp_path):
-    monkeypatch.setattr(importlib.import_module(f"{engine}._graph.caller.executions"), "PATIENCE", 0.05)
+    monkeypatch.setattr(importlib.import_module(f"{engine}._graph.caller.executions"), "PATIENCE", 0.5)
     caplog.set_level(logging.WARNING, logger=engine)
     graph = graph_of("wait_for", _max_inflight_executions=1, _when_full="wait")
     refs = [graph.execute(str(tmp_path / "go"))]
