@@ -31,7 +31,7 @@ from mray._picture.timeline_page import timeline_page
 from mray.cli.commands.stack import find_py_spy, of_user, processes_of, stacks_of
 from mray.cli.loopback import LOOPBACK, LoopbackRequest, LoopbackServer
 from mray.cli.manual import read
-from mray.util.state.api import SessionView, get_log, in_order, list_logs, look, programs_of
+from mray.util.state.api import SessionView, get_log, in_order, list_logs, look, newest, programs_of
 from mray.util.state.common import RECORDS, ObjectState, TaskState
 from mray.util.state.exception import RayStateApiException, ServerUnavailable
 
@@ -87,8 +87,8 @@ def _look(query: Query) -> Any:
 
 
 def _tasks(query: Query) -> Any:
-    found = in_order(TaskState, _view(query).records(TaskState))
-    return {"rows": [record.asdict() for record in found[:_MOST_ROWS]], "total": len(found)}
+    found = list(_view(query).records(TaskState))
+    return {"rows": [record.asdict() for record in newest(TaskState, found, _MOST_ROWS)], "total": len(found)}
 
 
 def _objects(query: Query) -> Any:

@@ -914,6 +914,42 @@ def test_what_is_over_is_listed_last_and_a_dead_actor_constructs_nothing(
     ray.kill(living)
 
 
+@pytest.mark.only("mray")  # Ray lists tasks in no order
+def test_the_newest_of_what_is_over_is_listed_first_and_failures_stay_for_longer(
+    session: ModuleType, state: ModuleType, eventually: Eventually
+) -> None:
+    ray = session
+
+    @ray.remote
+    def fine(number: int) -> int:
+        return number
+
+    @ray.remote(max_retries=0)
+    def fails(word: str) -> None:
+        raise ValueError(word)
+
+    def fail(word: str) -> None:
+        with pytest.raises(ValueError, match=word):
+            ray.get(fails.remote(word))
+
+    def texts(limit: int) -> list[str]:
+        rows = state.list_tasks(limit=limit, detail=True)
+        return [word for row in rows for word in ("old", "new") if row.name == "fails" and word in (row.error_message or "")]
+
+    fail("old")
+    ray.get([fine.remote(number) for number in range(300)])
+    fail("new")
+    eventually(lambda: texts(100) == ["new", "old"])  # the old one has the place of a success
+    ray.get([fine.remote(number) for number in range(300)])
+    eventually(lambda: state.list_tasks(limit=1)[0].name == "fine")
+    assert texts(100) == ["new", "old"] and len(state.list_tasks(limit=100)) == 100
+    assert texts(2) == ["new"]
+    over = [
+        row.end_time_ms for row in state.list_tasks(limit=10_000, detail=True) if row.state in ("FINISHED", "FAILED") and row.end_time_ms
+    ]
+    assert over == sorted(over, reverse=True)
+
+
 @pytest.mark.only("mray")  # the commands look from another process
 def test_a_worker_is_shown_with_the_task_that_it_runs_and_not_with_the_first_of_its_lease(
     session: ModuleType, state: ModuleType, tmp_path: Path, eventually: Eventually

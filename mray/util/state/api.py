@@ -180,7 +180,7 @@ def counted_records(
 ) -> tuple[list[_Record], int]:
     """The records of one kind that match all `filters`, and their number without a limit (of a Ray cluster: with it).
 
-    Ordered by id; finished work comes last, so that no limit hides what runs.
+    Work that is over comes last, the newest first; a limit keeps failures for longer than successes.
     """
     options = {"limit": limit, "timeout": timeout, "detail": detail, "raise_on_missing_output": raise_on_missing_output}
     listed = _ask_ray(address, f"list_{_name(record.WORDS[1])}", filters=filters, **options)
@@ -194,16 +194,39 @@ def counted_records(
     view = look(address, timeout, detail=detail or any(column in record.details() for column, _predicate, _value in checked))
     found = [each for each in view.records(record) if matches(each, checked)]
     _complain(view, raise_on_missing_output)
-    found = in_order(record, found)
     total = len(found)
-    del found[limit:]
+    found = newest(record, found, limit)
     for each in () if detail else found:
         each.without_details()
     return found, total
 
 
 def in_order(record: type[_Record], found: Iterable[_Record]) -> list[_Record]:
-    return sorted(found, key=lambda each: (each.get("state") in _OVER, str(each[record.KEY])))
+    """Unfinished work by id, then finished work, the newest first."""
+    return sorted(found, key=lambda each: ((end := _end(each)) is not None, -(end or 0), str(each[record.KEY])))
+
+
+def _end(each: StateSchema) -> int | None:
+    """When it was over, in milliseconds (0: nobody knows); None if it is not."""
+    return (each.get("end_time_ms") or each.get("end_time") or 0) if each.get("state") in _OVER else None
+
+
+def newest(record: type[_Record], found: Iterable[_Record], limit: int) -> list[_Record]:
+    """At most `limit` records `in_order`. Of those that are over up to a half are failures, however many have succeeded since."""
+    ordered = in_order(record, found)
+    shown, cut = ordered[:limit], ordered[limit:]
+    over = [each for each in shown if _end(each) is not None]
+    room = len(over) // 2 - sum(map(_has_failed, over))
+    older = [each for each in cut if _has_failed(each)][: max(room, 0)]
+    if older:
+        successes = [number for number, each in enumerate(shown) if _end(each) is not None and not _has_failed(each)]
+        way = frozenset(successes[-len(older) :])
+        shown = [each for number, each in enumerate(shown) if number not in way] + older
+    return shown
+
+
+def _has_failed(each: StateSchema) -> bool:
+    return bool(each.get("state") == "FAILED")
 
 
 def _complain(view: SessionView, aloud: bool) -> None:
