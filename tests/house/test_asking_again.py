@@ -56,6 +56,7 @@ BOUNDS = {
     "_runtime.client.actor_calls:ActorCaller.await_rest": "max_task_retries times for each call, and once where it is not retried",
     "_runtime.node.node:Node._answer_trimmed": "for _TRIM_WAIT seconds",
     "_runtime.node.node:Node._carry_out": ONCE,
+    "_runtime.node.node:Node._flush_for_strangers": ONCE,
     "_runtime.node.node:Node._touch_files": "as long as the node lives, which touches what is its own",
     "_runtime.node.node:Node.serve": ONCE,
     "_runtime.processes.supervisor:Supervisor._hold": "while the beginning of a line is held back: _LONGEST_HOLD seconds",

@@ -96,6 +96,20 @@ def test_two_processes_get_an_end_each_and_the_pid_of_the_other(node: Node) -> N
     second.close()
 
 
+def test_it_is_known_who_was_connected_with_whom_until_they_part(node: Node) -> None:
+    first, second, door = node.two()
+    assert not node.introducer.have_met("a", "b")
+    sock, _pid = first.to("b")
+    with sock, taken(door):
+        assert node.introducer.have_met("a", "b") and node.introducer.have_met("b", "a")
+        assert not node.introducer.have_met("a", "c")
+    node.introducer.part("b")
+    assert not node.introducer.have_met("a", "b") and not node.introducer.have_met("b", "a")
+    node.introducer.part("a")
+    first.close()
+    second.close()
+
+
 def test_who_is_not_there_any_more_is_told_from_who_is(node: Node) -> None:
     first, second, door = node.two()
     assert first.know("b") and not first.know("c")

@@ -81,9 +81,10 @@ class _Channel:
 class _Member:
     """A process, and the node's ends of its two channels."""
 
-    __slots__ = ("asks", "door", "pid", "theirs")
+    __slots__ = ("asks", "door", "pid", "process", "theirs")
 
-    def __init__(self, reactor: Reactor) -> None:
+    def __init__(self, reactor: Reactor, process: str) -> None:
+        self.process = process
         ours, asks = _new_pair()
         self.asks = _Channel(reactor, ours)
         try:
@@ -113,6 +114,8 @@ class Introducer:
         self._reactor = reactor
         self._meet = meet
         self._members: dict[str, _Member] = {}
+        #: Process -> the processes that it was connected with, until `part`.
+        self._met: dict[str, set[str]] = {}
 
     def new_connection(self, process: str) -> socket.socket:
         """Connect the node with a worker that is about to be started; returns the worker's end. Raises OSError when there is no
@@ -125,7 +128,7 @@ class Introducer:
 
     def _prepare(self, process: str) -> None:
         if process not in self._members:
-            self._members[process] = _Member(self._reactor)
+            self._members[process] = _Member(self._reactor, process)
 
     def admit(self, process: str, pid: int) -> tuple[socket.socket, ...]:
         """The ends of a joined process's channels; the caller closes them. Raises OSError when there is no descriptor for them."""
@@ -142,6 +145,15 @@ class Introducer:
         member = self._members.pop(process, None)
         if member is not None:
             member.close()
+
+    def have_met(self, process: str, other: str) -> bool:
+        """Whether the two processes were connected with each other."""
+        return other in self._met.get(process, ())
+
+    def part(self, process: str) -> None:
+        """Forget whom a process has met: all others have been told of its end."""
+        for other in self._met.pop(process, ()):
+            self._met[other].discard(process)
 
     def pass_on(self, connection: SocketConnection, process: str) -> None:
         """PASS_ON: give an observer's connection to the process that it asks."""
@@ -199,6 +211,9 @@ class Introducer:
             except OSError as error:
                 self._refuse(member, number, error)
                 return
+            if other is not None:
+                self._met.setdefault(member.process, set()).add(process)
+                self._met.setdefault(process, set()).add(member.process)
             try:
                 member.asks.send(answer, theirs)
             except OSError as error:

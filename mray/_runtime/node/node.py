@@ -90,6 +90,10 @@ _TRIM_WAIT = 0.1
 _TRIM_LOOK = 0.005
 #: Descriptors reserved for connections that it creates (see `mray._ipc.limits.above_limit`).
 _RESERVE = 16
+#: Seconds, for each process of the session and at least, after which a worker hears of the end of one that it was not connected with.
+_STRANGERS_SECONDS, _LEAST_STRANGERS_SECONDS = 0.001, 0.05
+#: Fields of a report without segments.
+_BARE_REPORT = 4
 #: Seconds that the driver gets to read the last output.
 _DRAIN_SECONDS = 2.0
 
@@ -115,6 +119,8 @@ class Node:
             mps=options["mps"]["mode"] in ("on", "auto"),
         )
         self._introducer = Introducer(self.reactor, self._meet)
+        #: Connections of `_flush_for_strangers`.
+        self._told_strangers: dict[Connection, None] = {}
         self._supervisor = Supervisor(
             self.reactor, session_dir, options, lifeline, lock, self._introducer.new_connection, self._worker_ended, self._printed
         )
@@ -420,7 +426,7 @@ class Node:
         job.ended = time()
         self._members.connections.pop(job.process, None)
         cause = Cause(m.CAUSE_CRASH, "", job.pid, processes.status_of_dead(job.pid))
-        self._apply(events.MemberDied(job.process, cause, role=f"the driver of job {job.id}"))
+        self._report_end(events.MemberDied(job.process, cause, role=f"the driver of job {job.id}"))
         self._look_at(job)
 
     def _look_at(self, job: Job) -> None:
@@ -526,7 +532,7 @@ class Node:
         cause = self._stray_workers.explain(process, cause)
         if cause.status == 0:  # it has sent all its replies, so every owner knows of its segments
             made = {}
-        self._apply(events.MemberDied(process, cause, made))
+        self._report_end(events.MemberDied(process, cause, made))
         job = self.jobs.by_id.get(job_of(work))
         if job is not None:
             self._look_at(job)
@@ -537,6 +543,10 @@ class Node:
         if calls:
             self._records.last_calls.append([(pid, name, *call) for call in calls])
         return events.WorkerLeft(process, kind, text)
+
+    def _report_end(self, death: events.MemberDied) -> None:
+        self._apply(death)
+        self._introducer.part(death.process)
 
     def _forget_process(self, process: str, pid: int = 0) -> dict[str, list[str]]:
         """Free the row, the channels and the objects of an exited process. Returns the segments that it created for others, by owner."""
@@ -566,7 +576,10 @@ class Node:
             connection = self._members.connections.get(instruction.process)
             if connection is not None and not connection.closed:
                 connection.post(instruction.message)
-                self.reactor.post_later(connection)
+                if self._is_of_a_stranger(connection, instruction.message):
+                    self._flush_for_strangers(connection)
+                else:
+                    self.reactor.post_later(connection)
         elif isinstance(instruction, SpawnWorker):
             self._supervisor.spawn(instruction.process, dict(instruction.environment))
         elif isinstance(instruction, KillWorker):
@@ -576,6 +589,22 @@ class Node:
         elif (timer := timer_of(instruction, self._info["retry_delay"])) is not None:
             seconds, event = timer
             self.reactor.call_later(seconds, partial(self._apply, event))
+
+    def _is_of_a_stranger(self, connection: Connection, message: tuple[Any, ...]) -> bool:
+        """Whether a worker is told of the end of a process that it was never connected with, and of whose segments it owns none."""
+        is_bare = message[0] == m.WORKER_GONE and len(message) == _BARE_REPORT and connection.role == m.ROLE_WORKER
+        return is_bare and not self._introducer.have_met(connection.process, message[1])
+
+    def _flush_for_strangers(self, connection: Connection) -> None:
+        """Flush together what strangers are told: each flush wakes a process, and of many that end each would wake all others."""
+        if not self._told_strangers:
+            seconds = max(_LEAST_STRANGERS_SECONDS, _STRANGERS_SECONDS * len(self._members.connections))
+            self.reactor.call_later(seconds, self._flush_strangers)
+        self._told_strangers[connection] = None
+
+    def _flush_strangers(self) -> None:
+        while self._told_strangers:
+            self._told_strangers.popitem()[0].flush()
 
     # ------------------------------------------------------------------------------------ output
     def _tell(self, text: str, work: str = "") -> None:
