@@ -274,3 +274,16 @@ def test_the_two_commands_say_at_their_start_what_the_front_page_says(name: str)
 
 def test_no_place_is_left_to_be_filled_in() -> None:
     assert not re.findall(r"FIGURE|TODO|FIXME|TBD|XXX|\?\?\?", ALL)
+
+
+def test_the_first_program_of_readme_can_be_pasted_into_an_interpreter() -> None:
+    """The interactive interpreters up to Python 3.12 end a block at its first blank line, and only there."""
+    (program,) = re.findall(r"## Hello world\n\n```python\n(.*?)```", TEXTS["README.md"], re.DOTALL)
+    type_in = (
+        "import code, sys\nconsole = code.InteractiveConsole()\nfor line in [*sys.stdin.read().splitlines(), '']:\n    console.push(line)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", type_in], input=program, capture_output=True, text=True, check=True, cwd=ROOT)
+    first, second, timed = done.stdout.splitlines()
+    assert (first, second) == ("hello", "hello")
+    assert re.fullmatch(r"[\d.]+ us, the median of 1,000 calls", timed)
+    assert "Error" not in done.stderr
