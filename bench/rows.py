@@ -33,7 +33,7 @@ POOLS = ("pool", "executor")
 
 ROWS: tuple[Row, ...] = (
     Row("graph_echo", "compiled graph, one actor, echo of a str", 10, 12),
-    Row("graph_parked", "compiled graph, echo of a str, nobody spins", None, None, engines=("mray",)),
+    Row("graph_parked", "compiled graph, echo of a str, no process spins", None, None, engines=("mray",)),
     Row("graph_semaphores", "the same, woken by POSIX semaphores", None, None, engines=("mray",)),
     Row("graph_asyncio", "compiled graph, echo awaited in asyncio", 5, 8),
     Row("graph_attributes8", "compiled graph, 8 input attributes", 8, 12),
@@ -83,7 +83,7 @@ ROWS: tuple[Row, ...] = (
     Row("threaded_call", "call of a threaded actor, round trip", 5, 12),
     Row("threaded_flight", "calls of a threaded actor, 1,000 in flight", 5, 10, rate=True),
     Row("await_call", "ref awaited in the driver, round trip", 5, 10),
-    Row("await_10000", "10,000 refs awaited at once in the driver", 10, 20, rate=True),
+    Row("await_10000", "10,000 refs awaited together in the driver", 10, 20, rate=True),
     Row("put_small", "put of a small value", 30, 60),
     Row("get_small", "get of a small value", 2, 5),
     Row("get_1m", "get of 1 MiB, first look", 2, 10),
@@ -114,8 +114,8 @@ ROWS: tuple[Row, ...] = (
     Row("call_among_1000", "calls of 1,000 actors in turn, round trip", None, None, engines=("mray",)),
     Row("same_among_100", "calls of one actor, 100 connections open", 10, None),
     Row("same_among_1000", "calls of one actor, 1,000 connections open", None, None, engines=("mray",)),
-    Row("queued_10k", "10,000 tasks queued at once, a task", 10, None, rate=True),
-    Row("queued_100k", "100,000 tasks queued at once, a task", 10, None, rate=True),
+    Row("queued_10k", "10,000 tasks queued, a task", 10, None, rate=True),
+    Row("queued_100k", "100,000 tasks queued, a task", 10, None, rate=True),
     Row("graph_10", "compiled graph, fan-out to 10 actors", 4, None),
     Row("graph_100", "compiled graph, fan-out to 100 actors", 2, None),
     Row("init_cycle", "init + first task + shutdown", 25, 50, engines=("mray", "ray", *POOLS)),

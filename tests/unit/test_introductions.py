@@ -103,6 +103,8 @@ def test_it_is_known_who_was_connected_with_whom_until_they_part(node: Node) -> 
     with sock, taken(door):
         assert node.introducer.have_met("a", "b") and node.introducer.have_met("b", "a")
         assert not node.introducer.have_met("a", "c")
+    first.to("a")[0].close()  # itself
+    assert not node.introducer.have_met("a", "a")
     node.introducer.part("b")
     assert not node.introducer.have_met("a", "b") and not node.introducer.have_met("b", "a")
     node.introducer.part("a")

@@ -211,7 +211,7 @@ class Introducer:
             except OSError as error:
                 self._refuse(member, number, error)
                 return
-            if other is not None:
+            if other is not None and other is not member:
                 self._met.setdefault(member.process, set()).add(process)
                 self._met.setdefault(process, set()).add(member.process)
             try:

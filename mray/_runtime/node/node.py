@@ -90,7 +90,7 @@ _TRIM_WAIT = 0.1
 _TRIM_LOOK = 0.005
 #: Descriptors reserved for connections that it creates (see `mray._ipc.limits.above_limit`).
 _RESERVE = 16
-#: Seconds, for each process of the session and at least, after which a worker hears of the end of one that it was not connected with.
+#: Seconds, for each process of the session and at least, until a worker is sent the end of one that it was not connected with.
 _STRANGERS_SECONDS, _LEAST_STRANGERS_SECONDS = 0.001, 0.05
 #: Fields of a report without segments.
 _BARE_REPORT = 4
@@ -591,12 +591,12 @@ class Node:
             self.reactor.call_later(seconds, partial(self._apply, event))
 
     def _is_of_a_stranger(self, connection: Connection, message: tuple[Any, ...]) -> bool:
-        """Whether a worker is told of the end of a process that it was never connected with, and of whose segments it owns none."""
+        """Whether this reports to a worker the end of a process that it was never connected with, and of whose segments it owns none."""
         is_bare = message[0] == m.WORKER_GONE and len(message) == _BARE_REPORT and connection.role == m.ROLE_WORKER
         return is_bare and not self._introducer.have_met(connection.process, message[1])
 
     def _flush_for_strangers(self, connection: Connection) -> None:
-        """Flush together what strangers are told: each flush wakes a process, and of many that end each would wake all others."""
+        """Flush the reports for strangers together: each flush wakes a process, and each of many ends would wake all the others."""
         if not self._told_strangers:
             seconds = max(_LEAST_STRANGERS_SECONDS, _STRANGERS_SECONDS * len(self._members.connections))
             self.reactor.call_later(seconds, self._flush_strangers)

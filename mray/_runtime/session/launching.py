@@ -65,7 +65,7 @@ _NO_ROOM = "{what}: {place}. Make room there, or name another place for sessions
 
 
 class LaunchedNode(Record):
-    """A node that this process has started for itself, and that nobody has joined."""
+    """A node that this process has started for itself, and that no process has joined."""
 
     directory: str
     #: The descriptor of the directory's lock.

@@ -207,7 +207,7 @@ def in_order(record: type[_Record], found: Iterable[_Record]) -> list[_Record]:
 
 
 def _end(each: StateSchema) -> int | None:
-    """When it was over, in milliseconds (0: nobody knows); None if it is not."""
+    """When it was over, in milliseconds (0: unknown); None if it is not."""
     return (each.get("end_time_ms") or each.get("end_time") or 0) if each.get("state") in _OVER else None
 
 
