@@ -261,7 +261,7 @@ class SocketConnection(Connection):
 
     def send(self, message: Message) -> None:
         body = marshal.dumps(message)
-        pause.reasons += 1  # ``with self._lock:`` in place, since most callers have paused the collector already
+        pause.reasons.append(None)  # ``with self._lock:`` in place, since most callers have paused the collector already
         if isenabled():
             pause.disabled = True
             disable()
@@ -284,10 +284,7 @@ class SocketConnection(Connection):
                 elif not self._want_write:
                     self._send_out()
         finally:
-            if pause.reasons > 1:
-                pause.reasons -= 1
-            else:
-                pause.end()
+            pause.end()
 
     def send_with(self, message: Message, descriptors: list[int]) -> None:
         """Send this endpoint's first message with descriptors. Raises OSError."""
@@ -458,7 +455,7 @@ class SocketConnection(Connection):
         words, published = reader.words, reader.published
         if words[published] <= reader.next:
             return False
-        pause.reasons += 1  # See Note [dispatch and the collector].
+        pause.reasons.append(None)  # See Note [dispatch and the collector].
         if isenabled():
             pause.disabled = True
             disable()

@@ -21,18 +21,20 @@ from mray._common.kept import os
 class CollectorPause:
     """Counts the reasons for which the garbage collector is off: ``with pause:``, or the same statements in place in the hottest paths.
 
-    A count and what follows from it are one step: Python switches threads only in calls and at the ends of loops (3.10 to 3.15).
+    A `del` and what follows from it are one step: Python switches threads only in calls and at the ends of loops (3.10 to 3.15). Under a
+    trace function it may switch anywhere: then the collector may be on for a moment too long, and is never off for good.
     """
 
     __slots__ = ("disabled", "reasons")
 
     def __init__(self) -> None:
-        self.reasons = 0
+        #: An entry for each reason: adding and removing one cannot be cut.
+        self.reasons: list[None] = []
         #: The collector was on before the first reason.
         self.disabled = False
 
     def __enter__(self) -> None:
-        self.reasons += 1  # first: from here on no other thread enables it
+        self.reasons.append(None)  # first: from here on no other thread enables it
         if isenabled():
             self.disabled = True
             disable()
@@ -41,17 +43,15 @@ class CollectorPause:
         self.end()
 
     def end(self) -> None:
-        if self.reasons > 1:
-            self.reasons -= 1
-            return
-        self.reasons = 0  # (it is 0 before where a thread forks while it owns a lock)
-        if self.disabled:
+        if self.reasons:  # (none where a thread has forked while it owned a lock)
+            del self.reasons[-1]
+        if not self.reasons and self.disabled:
             self.disabled = False
             enable()
 
     def after_fork(self) -> None:
         """In a child: the other threads do not exist."""
-        self.reasons = 0
+        self.reasons.clear()
         self.end()
 
 
@@ -83,7 +83,7 @@ class QuietLock:
         return f" owner={ident} " in repr(self.inner)
 
     def __enter__(self) -> bool:
-        pause.reasons += 1
+        pause.reasons.append(None)
         if isenabled():
             pause.disabled = True
             disable()
@@ -95,16 +95,15 @@ class QuietLock:
     def _wait(self) -> None:
         """Acquire the lock while the collector may run in other threads, but not in this one once it owns the lock."""
         _acquired, was_enabled, _disabled = map(_call, self._steps)
-        pause.reasons += 1
+        pause.reasons.append(None)
         if was_enabled:
             pause.disabled = True
 
     def __exit__(self, *_: object) -> None:
         self.inner.release()
-        if pause.reasons > 1:
-            pause.reasons -= 1
-        else:  # `end`, in place
-            pause.reasons = 0
-            if pause.disabled:
-                pause.disabled = False
-                enable()
+        reasons = pause.reasons
+        if reasons:  # `end`, in place
+            del reasons[-1]
+        if not reasons and pause.disabled:
+            pause.disabled = False
+            enable()
