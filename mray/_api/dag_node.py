@@ -91,20 +91,18 @@ class DAGNode(ABC, Generic[T_co]):
     """One node of a graph: its arguments, its options and its neighbours."""
 
     def __init__(self, args: Sequence[Any], kwargs: dict[str, Any], options: dict[str, Any], other_args_to_resolve: dict[str, Any]) -> None:
+        import uuid  # noqa: PLC0415  (3 ms, for programs without graphs)
+
         self._bound_args: Any = args or []
         self._bound_kwargs = kwargs or {}
         self._bound_options = options or {}
         self._bound_other_args_to_resolve = other_args_to_resolve or {}
-        import uuid  # noqa: PLC0415  (3 ms, for programs without graphs)
-
         #: Shared with copies.
         self._stable_uuid = uuid.uuid4().hex
         #: Ascending: a node's arguments have smaller numbers.
         self._created = next(_numbers)
         #: Results by stable uuid.
         self.cache_from_last_execute: dict[str, Any] = {}
-        import uuid  # noqa: PLC0415  (3 ms, for programs without graphs)
-
         #: Shared with copies.
         self._type_hint = ChannelOutputType()
         #: The compiled graph that ends in this very node.

@@ -261,7 +261,7 @@ class SocketConnection(Connection):
 
     def send(self, message: Message) -> None:
         body = marshal.dumps(message)
-        pause.reasons.append(None)  # ``with self._lock:`` in place, since most callers have paused the collector already
+        pause.reasons.append(None)  # ``with self._lock:`` in place: a function less
         if isenabled():
             pause.disabled = True
             disable()

@@ -39,15 +39,14 @@ class CollectorPause:
             self.disabled = True
             disable()
 
-    def __exit__(self, *_: object) -> None:
-        self.end()
-
-    def end(self) -> None:
+    def end(self, *_: object) -> None:
         if self.reasons:  # (none where a thread has forked while it owned a lock)
             del self.reasons[-1]
         if not self.reasons and self.disabled:
             self.disabled = False
             enable()
+
+    __exit__ = end
 
     def after_fork(self) -> None:
         """In a child: the other threads do not exist."""
