@@ -48,6 +48,10 @@ def kind_of_file(filename: str) -> str:
     return USERS if filename.startswith(("/", "<")) else _kind_of_module(_module(filename))
 
 
+def is_in_site_packages(filename: str) -> bool:
+    return any(each in filename for each in _INSTALLED)
+
+
 def _kind_of_frame(frame: FrameType) -> str:
     filename = frame.f_code.co_filename
     name: Any = frame.f_globals.get("__name__")

@@ -7,6 +7,7 @@ first use, and cached.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -16,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from mray._api.log_handlers import use_rays_logger
 from mray._common import settings
 from mray._common.version import RAY_COMMIT
+from mray._common.whose_code import is_in_site_packages
 from mray._libraries import installed, launch_hooks, library_names, ray_names
-from mray._libraries.absent import NotInMrayImportError, make_absent
+from mray._libraries.absent import Absent, NotInMrayImportError, make_absent
 from mray._libraries.names import INTERNAL, LIBRARY, MODULES, RAY, Lack, Stand
 from mray._libraries.ray_names import load, target
 
@@ -46,7 +48,9 @@ class Facade(ModuleType):
         if name in changing:
             return getattr(changing[name], name)
         value = _find(self.__name__, name)
-        if not _changes(self.__name__, name):
+        if isinstance(value, Absent) and isinstance(stand, Stand) and stand.reason == LIBRARY:
+            _warn_importer(value)
+        elif not _changes(self.__name__, name):
             own[name] = value
         elif not isinstance(value, ModuleType) and value is getattr(source := _source(self.__name__), name, None):
             # Cached, since Ray's libraries read some of them in their innermost loops.
@@ -72,6 +76,17 @@ class Facade(ModuleType):
 
     def __reduce__(self) -> tuple[Callable[[str], ModuleType], tuple[str]]:
         return load_facade, (self.__name__,)
+
+
+def _warn_importer(name: Absent) -> None:
+    """Warn a program that imports a name of a library by ``from``: the import succeeds for packages that only annotate with such names."""
+    at = sys._getframe(2)
+    if at.f_globals.get("__name__") != "importlib._bootstrap":
+        return
+    while at.f_back is not None and at.f_globals.get("__name__") == "importlib._bootstrap":
+        at = at.f_back
+    if not is_in_site_packages(at.f_code.co_filename):
+        warnings.warn(f"{name.__doc__}. The import succeeds, its use raises an error.", stacklevel=3)
 
 
 def load_facade(name: str) -> ModuleType:

@@ -32,7 +32,7 @@ class Lack(NamedTuple):
     mentioned: bool = False
 
 
-LIBRARY = "it is one of Ray's libraries, and mray is its core"
+LIBRARY = "it is one of Ray's libraries: use `mray run --libraries`, or `import mray.libraries` before the first `import ray`"
 ONE_NODE = "mray runs on one machine, which is one node"
 CLIENT = "Ray's client reaches a cluster from outside; with mray the driver is on the machine"
 INTERNAL = Stand().reason

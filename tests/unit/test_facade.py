@@ -552,7 +552,10 @@ for statement in ("import ray.nonsense", "from ray import nonsense", "ray.nonsen
 def test_names_that_are_missing_can_be_mentioned_and_say_so_when_they_are_used() -> None:
     program = """
 import ray
-from ray.data import Dataset, from_pandas_refs
+import warnings
+
+with warnings.catch_warnings(record=True) as warned:
+    from ray.data import Dataset, from_pandas_refs
 
 def annotated(data: "Dataset | None") -> ray.data.Dataset | None:
     return data
@@ -572,10 +575,37 @@ for use in (lambda: from_pandas_refs([]), lambda: Dataset.map, lambda: ray.clust
 """
     lines = run(program).splitlines()
     assert lines[0] == "False False True False"
-    library = "it is one of Ray's libraries, and mray is its core"
+    library = "it is one of Ray's libraries: use `mray run --libraries`, or `import mray.libraries` before the first `import ray`"
     assert lines[1] == f"ray.data.from_pandas_refs is not in mray: {library}"
     assert lines[2] == f"ray.data.Dataset is not in mray: {library} (its attribute 'map' was asked for)"
     assert lines[3] == "ray.cluster_utils.Cluster is not in mray: mray runs on one machine, which is one node"
+
+
+@pytest.mark.parametrize(
+    "statement", ["import ray.tune", "from ray import serve", "from ray.train import ScalingConfig", "ray.data.range(3)", "ray.rllib"]
+)
+def test_a_library_of_ray_names_the_option_that_brings_it(statement: str) -> None:
+    program = f"import ray\ntry:\n    {statement}\nexcept Exception as error:\n    print(error)"
+    assert run(program).strip().endswith("use `mray run --libraries`, or `import mray.libraries` before the first `import ray`")
+
+
+def test_the_import_of_a_name_of_a_library_warns_the_program_and_not_a_package_that_annotates_with_it(tmp_path: Path) -> None:
+    package = tmp_path / "site-packages" / "annotates.py"
+    package.parent.mkdir()
+    package.write_text("from ray.data import Dataset\n")
+    program = f"""
+import sys, warnings
+sys.path.append({str(package.parent)!r})
+with warnings.catch_warnings(record=True) as warned:
+    import annotates
+    from ray.data import Dataset
+    from ray.data import ActorPoolStrategy
+    import ray
+    ray.data.Dataset
+for each in warned:
+    print(each.lineno, str(each.message).partition(" is not in mray: ")[0], "`mray run --libraries`" in str(each.message))
+"""
+    assert run(program).splitlines() == ["7 ray.data.Dataset True", "8 ray.data.ActorPoolStrategy True"]
 
 
 def test_rays_channels_say_what_to_do_instead_and_the_types_beside_them_are_there() -> None:
