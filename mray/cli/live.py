@@ -37,8 +37,6 @@ from mray.util.state.exception import RayStateApiException, ServerUnavailable
 
 #: seconds that the processes of a session have to answer
 _PATIENCE = 3.0
-#: seconds for receiving a request
-_SLOW = 10.0
 #: rows of tasks and objects; lines of a log
 _MOST_ROWS, _MOST_LINES = 200, 500
 #: records in every answer
@@ -146,8 +144,8 @@ _ANSWERS: dict[str, Callable[[Query], Any]] = {
 class LivePage(LoopbackServer):
     """Serves the page until it is closed, first for the session in this directory. OSError for a port that is taken."""
 
-    #: A browser opens at most six connections, some of which it does not use.
-    most_threads = 16
+    #: A browser sends at most six requests at a time.
+    most_threads = 8
 
     def __init__(self, port: int = 0, session: str = "") -> None:
         self.session = session
@@ -157,7 +155,6 @@ class LivePage(LoopbackServer):
 
 
 class _Request(LoopbackRequest):
-    timeout = _SLOW
     server: LivePage  # type: ignore[assignment]
 
     def answer(self) -> None:

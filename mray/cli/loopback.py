@@ -1,31 +1,47 @@
 """`LoopbackServer`: serves the live page and the metrics of a session, on the loopback interface alone.
 
-One thread accepts connections; each request has a thread of its own, up to a bound. Where the bound is zero, or no thread can be
-started, the accepting thread answers.
+    client ──connects──▶ accepted, received whole ──▶ a thread answers (up to a bound) ──▶ written ──▶ client
+                         ╰───────────── the server's thread ─────────────╯                ╰ the server's thread ╯
+
+The server's thread accepts connections, receives requests and writes answers, none of which blocks: a client that sends or reads
+slowly, or not at all, holds no thread and delays no other client. Where no thread can be started, or the bound is zero, the server's
+thread also answers. The number of open connections is bounded; beyond that, the client that has been silent longest is disconnected.
 
 Any user of the machine may connect to the interface, and so may a page of another site in this user's browser. So a connection is
 accepted only if the kernel says that its other end is a process of this user, or of root, before a byte is read; a request must name
 this machine as its host; and the rate of refused connections is limited.
+
+Rejected: a thread for each connection, which silent clients use up.
 """
 
 from __future__ import annotations
 
 import contextlib
+import select
 import struct
 import threading
 import weakref
+from collections import deque
 from http.server import BaseHTTPRequestHandler
+from io import BytesIO
 from typing import Any
 
-from mray._common.clock import sleep
+from mray._common.clock import monotonic, sleep
 from mray._common.kept import io, os, socket
 
 LOOPBACK = "127.0.0.1"
 _HOSTS = (LOOPBACK, "localhost", "[::1]")
-#: connections that wait to be accepted, and seconds between two that are refused
-_BACKLOG, _REST = 128, 0.01
+#: connections that wait to be accepted (the kernel's own bound may be lower), and seconds between two that are refused
+_BACKLOG, _REST = 1024, 0.01
+#: accepted connections: each takes a descriptor of the process, which may be the user's program
+_MOST_OPEN = 64
+#: seconds that a silent client keeps its connection while others wait for one
+_GRACE = 0.5
 #: seconds until the thread tries again when no descriptor is free
 _PAUSE = 0.2
+#: bytes of a request, and of one reception
+_LONGEST, _PIECE = 1 << 16, 1 << 14
+_END = b"\r\n\r\n"
 
 # See sock_diag(7).
 _SOCK_DIAG, _BY_FAMILY, _REQUEST, _TCP = 4, 20, 1, 6
@@ -36,91 +52,224 @@ _ANY = struct.pack("=III", 0, 0xFFFFFFFF, 0xFFFFFFFF)
 _TOLD = struct.Struct("=IHHII 4x 48x 12x II")
 
 
+class _Client:
+    """An accepted connection, which sends its request, waits for the answer, or receives it."""
+
+    __slots__ = ("address", "answer", "connection", "request", "since")
+
+    def __init__(self, connection: socket.socket, address: Any) -> None:
+        self.connection = connection
+        self.address = address
+        self.request = bytearray()
+        #: what is not written yet; None until there is an answer
+        self.answer: memoryview | None = None
+        #: since when the server waits for the client: its whole request, or that it takes more of the answer
+        self.since = monotonic()
+
+    @property
+    def interest(self) -> int:
+        return select.POLLIN if self.answer is None else select.POLLOUT
+
+
 class LoopbackServer:
     """Serves on `server_port` until it is closed. OSError for a port that is taken, OverflowError for an invalid one."""
 
+    #: bound of the threads that answer
     most_threads = 0
+    #: seconds that a client has to send its whole request, and to take another part of the answer
+    patience = 10.0
 
     def __init__(self, port: int, handler: type[LoopbackRequest], name: str) -> None:
         self._closed = False
         self._handler = handler
-        self._requests: dict[threading.Thread, socket.socket] = {}
-        self._ended = threading.Condition()
+        #: by descriptor: the clients that the server waits for; only its thread touches them
+        self._clients: dict[int, _Client] = {}
+        self._lock = threading.Lock()
+        #: requests that wait for a thread, and answers that wait for the server's thread
+        self._asked: deque[_Client] = deque()
+        self._answered: deque[_Client] = deque()
+        self._answering: dict[threading.Thread, _Client] = {}
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._bell = -1
         try:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self.socket.bind((LOOPBACK, port))
             self.socket.listen(_BACKLOG)
+            self.socket.setblocking(False)
             self.server_address = self.socket.getsockname()
             self.server_port = int(self.server_address[1])
+            self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             self.thread = threading.Thread(target=self._serve, name=name, daemon=True)
             self.thread.start()
         except BaseException:
-            self.socket.close()
+            self.let_go()
             raise
         _open.add(self)
 
+    # ----------------------------------------------------------------------------------- the server's thread
     def _serve(self) -> None:
-        while not self._closed:  # blocks without a timeout: an idle server costs nothing
-            try:
-                connection, address = self.socket.accept()
-            except OSError:  # closed; or no descriptor is free, and the thread must not spin
-                if not self._closed:
-                    sleep(_PAUSE)
-                continue
-            if user_of(address[1], self.server_port) in (os.getuid(), 0):
-                self._begin(connection, address)
-            else:
-                connection.close()
-                sleep(_REST)
+        while not self._closed:
+            ready = self._wait()
+            latest = monotonic() - self.patience
+            while self._answered:
+                self._write(self._answered.popleft())
+            for fd, client in list(self._clients.items()):
+                if fd in ready:
+                    self._receive(client) if client.answer is None else self._write(client)
+                elif client.since < latest:
+                    self._disconnect(client)
+            if self.socket.fileno() in ready:
+                self._accept()
         self.socket.close()
+        for client in list(self._clients.values()):
+            self._disconnect(client)
 
-    def _begin(self, connection: socket.socket, address: Any) -> None:
-        with self._ended:
-            while self.most_threads and len(self._requests) >= self.most_threads:
-                self._ended.wait()
+    def _wait(self) -> set[int]:
+        """The descriptors at which something can be done. An idle server has no time limit: it costs nothing."""
+        poll = select.poll()
+        poll.register(self._bell, select.POLLIN)
+        for fd, client in self._clients.items():
+            poll.register(fd, client.interest)
+        silent = min((each.since for each in self._clients.values()), default=None)
+        until = None if silent is None else silent + self.patience
+        if self._open_connections() < _MOST_OPEN:
+            poll.register(self.socket, select.POLLIN)
+        elif silent is not None:
+            until = silent + _GRACE
+            if until <= monotonic():
+                poll.register(self.socket, select.POLLIN)
+                until = silent + self.patience
+        ready = {fd for fd, _events in poll.poll(None if until is None else max(0.0, until - monotonic()) * 1e3)}
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._bell)
+        return ready
+
+    def _open_connections(self) -> int:
+        with self._lock:
+            return len(self._clients) + len(self._asked) + len(self._answering) + len(self._answered)
+
+    def _accept(self) -> None:
+        try:
+            connection, address = self.socket.accept()
+        except BlockingIOError:  # the client has left already
+            return
+        except OSError:  # no descriptor is free, and the thread must not spin
+            if not self._give_way():
+                sleep(_PAUSE)
+            return
+        if user_of(address[1], self.server_port) not in (os.getuid(), 0):
+            connection.close()
+            sleep(_REST)
+            return
+        if self._open_connections() >= _MOST_OPEN:
+            self._give_way()
+        connection.setblocking(False)
+        client = self._clients[connection.fileno()] = _Client(connection, address)
+        self._receive(client)  # most have sent it by now
+
+    def _give_way(self) -> bool:
+        """Disconnect the client that has been silent longest, if there is one."""
+        silent = min(self._clients.values(), key=lambda each: each.since, default=None)
+        if silent is not None:
+            self._disconnect(silent)
+        return silent is not None
+
+    def _receive(self, client: _Client) -> None:
+        try:
+            piece = client.connection.recv(_PIECE)
+        except BlockingIOError:
+            return
+        except OSError:
+            piece = b""
+        before = len(client.request)
+        client.request += piece
+        if client.request.find(_END, max(0, before - len(_END))) >= 0 or len(client.request) > _LONGEST:
+            del self._clients[client.connection.fileno()]
+            self._begin(client)
+        elif not piece:
+            self._disconnect(client)
+
+    def _begin(self, client: _Client) -> None:
         if self.most_threads:
-            thread = threading.Thread(target=self._answer, args=(connection, address), daemon=True)  # does not delay the exit
-            self._requests[thread] = connection
+            thread = threading.Thread(target=self._work, args=(client,), daemon=True)  # does not delay the exit
+            with self._lock:
+                if len(self._answering) >= self.most_threads:
+                    self._asked.append(client)
+                    return
+                self._answering[thread] = client
             try:
                 thread.start()
                 return
             except RuntimeError:
-                del self._requests[thread]
-        self._requests[self.thread] = connection
-        self._answer(connection, address)
+                with self._lock:
+                    del self._answering[thread]
+        self._answer(client)
+        self._write(client)
 
-    def _answer(self, connection: socket.socket, address: Any) -> None:
+    def _write(self, client: _Client) -> None:
+        """Write what the client takes now; the rest follows when it takes more."""
+        assert client.answer is not None
         try:
-            if not self._closed:
-                self._handler(connection, address, self)  # type: ignore[arg-type]
-                connection.shutdown(socket.SHUT_WR)
-        except Exception:  # the client has disconnected
+            while client.answer:
+                client.answer = client.answer[client.connection.send(client.answer) :]
+                client.since = monotonic()
+            client.connection.shutdown(socket.SHUT_WR)
+        except BlockingIOError:
+            self._clients[client.connection.fileno()] = client
+            return
+        except OSError:  # the client has disconnected
             pass
-        finally:
-            connection.close()
-            with self._ended:
-                del self._requests[threading.current_thread()]
-                self._ended.notify_all()
+        self._disconnect(client)
+
+    def _disconnect(self, client: _Client) -> None:
+        self._clients.pop(client.connection.fileno(), None)
+        client.connection.close()
+
+    # ------------------------------------------------------------------------------------ threads that answer
+    def _work(self, client: _Client | None) -> None:
+        """Answer requests until none waits."""
+        while client is not None:
+            self._answer(client)
+            with self._lock:
+                self._answered.append(client)
+                client = self._asked.popleft() if self._asked and not self._closed else None
+                if client is None:
+                    del self._answering[threading.current_thread()]
+                else:
+                    self._answering[threading.current_thread()] = client
+                self._ring()
+
+    def _answer(self, client: _Client) -> None:
+        client.answer = memoryview(b"")
+        with contextlib.suppress(Exception):  # the client is disconnected without an answer
+            client.answer = memoryview(self._handler(bytes(client.request), client.address, self).wfile.getvalue())
+        client.since = monotonic()
+
+    # ------------------------------------------------------------------------------------------------ its end
+    def _ring(self) -> None:
+        """Wake the server's thread. Holds the lock."""
+        if self._bell >= 0:
+            os.eventfd_write(self._bell, 1)
 
     def close(self) -> None:
-        """Stop serving, cut the connections of requests in progress, and wait for these to end. Idempotent."""
-        if not self._closed:
-            self._closed = True
-            with contextlib.suppress(OSError):
-                self.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
-            while self.thread.is_alive() or self._requests:
-                for thread, connection in list(self._requests.items()):
-                    with contextlib.suppress(OSError):
-                        connection.shutdown(socket.SHUT_RDWR)
-                    if thread is not self.thread and thread.is_alive():  # else it is about to start, or has ended
-                        thread.join()
-                self.thread.join(_PAUSE)  # it may have begun another request meanwhile
+        """Stop serving, disconnect all clients, and wait for answers in progress. Idempotent."""
+        self._closed = True
+        with self._lock:
+            self._ring()
+        self.thread.join()
+        for thread in list(self._answering):
+            thread.join()
+        self.let_go()
 
     def let_go(self) -> None:
+        """Close every descriptor."""
+        self._lock = threading.Lock()  # in a forked child another thread may have held it
+        if self._bell >= 0:
+            bell, self._bell = self._bell, -1
+            os.close(bell)
         self.socket.close()
-        for connection in self._requests.values():
-            connection.close()
+        for client in (*self._clients.values(), *self._asked, *self._answering.values(), *self._answered):
+            client.connection.close()
 
 
 def user_of(port: int, server_port: int) -> int | None:
@@ -162,7 +311,22 @@ def _listed(port: int, server_port: int) -> tuple[int, int] | None:
 
 
 class LoopbackRequest(BaseHTTPRequestHandler):
-    """`answer` is called if the request names this machine as its host."""
+    """Made from the bytes of a request; `wfile` has those of the answer.
+
+    `answer` is called if the request names this machine as its host.
+    """
+
+    wfile: BytesIO
+
+    def __init__(self, request: bytes, address: Any, server: LoopbackServer) -> None:
+        super().__init__(request, address, server)  # type: ignore[arg-type]
+
+    def setup(self) -> None:
+        self.rfile = BytesIO(self.request)
+        self.wfile = BytesIO()
+
+    def finish(self) -> None:
+        """Leave `wfile` to the server."""
 
     def do_GET(self) -> None:
         host = self.headers.get("Host", "").lower()

@@ -149,14 +149,14 @@ def test_the_numbers_for_prometheus_are_for_this_machine_and_its_user_one_reques
             connection.close()
 
     before = threading.active_count()
-    with socket.create_connection(("127.0.0.1", port)) as silent:  # its thread reads this one
+    with socket.create_connection(("127.0.0.1", port)) as silent:  # which delays no other
         others = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
         for other in others:
             other.sendall(b"GET / HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")
+        assert {other.recv(12) for other in others} == {b"HTTP/1.0 200"}
         assert threading.active_count() == before
         silent.sendall(b"GET / HTTP/1.0\r\nHost: evil.example\r\n\r\n")
         assert silent.recv(12) == b"HTTP/1.0 403"
-        assert {other.recv(12) for other in others} == {b"HTTP/1.0 200"}
         for other in others:
             other.close()
     assert (status(f"127.0.0.1:{port}"), status("localhost"), status("evil.example")) == (200, 200, 403)
@@ -175,17 +175,53 @@ def test_a_request_that_gets_no_thread_is_answered_all_the_same(page: live.LiveP
     assert get(page, "/")[0] == 200
 
 
-def test_a_page_has_so_many_threads_at_most(page: live.LivePage) -> None:
-    before = threading.active_count()
-    silent = [socket.create_connection(("127.0.0.1", page.server_port)) for _ in range(page.most_threads + 5)]
-    while threading.active_count() < before + page.most_threads:
+def connected(page: live.LivePage, sent: str, buffer: int = 0) -> socket.socket:
+    """A connection that has sent a part of a request; `buffer` bytes of an answer fit into it."""
+    made = socket.socket()
+    if buffer:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+    made.settimeout(60)
+    made.connect(("127.0.0.1", page.server_port))
+    made.sendall(sent.encode())
+    return made
+
+
+def whole(page: live.LivePage, path: str) -> str:
+    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Token: {page.token}\r\n\r\n"
+
+
+def test_a_page_has_so_many_threads_at_most_and_answers_all_two_hundred(page: live.LivePage, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, go = threading.active_count(), threading.Event()
+    most = []
+
+    def slow(_query: Any) -> Any:
+        most.append(threading.active_count())
+        go.wait()
+        return []
+
+    monkeypatch.setitem(live._ANSWERS, "/sessions", slow)
+    asking = [connected(page, whole(page, "/sessions")) for _ in range(200)]
+    while len(most) < page.most_threads:
         time.sleep(0.001)
-    for each in silent[: len(silent) // 2]:
+    go.set()
+    assert [each.recv(12) for each in asking] == [b"HTTP/1.0 200"] * 200
+    assert max(most) <= before + page.most_threads
+    for each in asking:
         each.close()
+
+
+def test_clients_that_say_nothing_or_half_of_it_or_do_not_read_delay_no_other(page: live.LivePage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(live._ANSWERS, "/logs", lambda _query: "x" * (16 << 20))
+    before = threading.active_count()
+    held = [connected(page, whole(page, "/logs"), 4096) for _ in range(20)]
+    held += [connected(page, sent) for sent in ("", "GET /", "GET / HTTP/1.1\r\nHost: ") for _ in range(100)]
     assert get(page, "/")[0] == 200
     assert threading.active_count() <= before + page.most_threads
-    for each in silent:
+    for each in held:
         each.close()
+    monkeypatch.setattr(page, "patience", 0.01)
+    with connected(page, "GET /") as half:
+        assert half.recv(1) == b""
 
 
 def test_init_a_second_time_tells_where_the_page_is_and_serves_one_that_was_not(init: Callable[..., Any], fresh: ModuleType) -> None:
@@ -261,8 +297,7 @@ def test_a_page_that_is_closed_waits_for_no_silent_connection_and_leaves_no_thre
     before = set(threading.enumerate())
     page = live.LivePage()
     with socket.create_connection(("127.0.0.1", page.server_port)) as silent:
-        while not page._requests:
-            time.sleep(0.001)
+        assert get(page, "/")[0] == 200  # it has been accepted by now
         page.close()
         assert silent.recv(1) == b""
     assert set(threading.enumerate()) == before

@@ -18,7 +18,7 @@ from mray.util.state.api import look
 from mray.util.state.exception import RayStateApiException
 
 SUMMARY = "print the numbers of a session for Prometheus"
-#: seconds for receiving a request, and for the answers of the session's processes
+#: seconds for the answers of the session's processes
 _PATIENCE = 10.0
 
 
@@ -117,7 +117,6 @@ def serve_apart(port: int, session: str, node_pid: int) -> str:
 class _Request(LoopbackRequest):
     """One request at a time, so that frequent requests delay the session's work by at most one."""
 
-    timeout = _PATIENCE
     server: Exporter  # type: ignore[assignment]
 
     def answer(self) -> None:
