@@ -90,7 +90,7 @@ class LoopbackServer:
         self._answered: deque[_Client] = deque()
         self._answering: dict[threading.Thread, _Client] = {}
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        self._bell = -1
+        self._doorbell = -1
         try:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self.socket.bind((LOOPBACK, port))
@@ -98,7 +98,7 @@ class LoopbackServer:
             self.socket.setblocking(False)
             self.server_address = self.socket.getsockname()
             self.server_port = int(self.server_address[1])
-            self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            self._doorbell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
             self.thread = threading.Thread(target=self._serve, name=name, daemon=True)
             self.thread.start()
         except BaseException:
@@ -127,7 +127,7 @@ class LoopbackServer:
     def _wait(self) -> set[int]:
         """The descriptors at which something can be done. An idle server has no time limit: it costs nothing."""
         poll = select.poll()
-        poll.register(self._bell, select.POLLIN)
+        poll.register(self._doorbell, select.POLLIN)
         for fd, client in self._clients.items():
             poll.register(fd, client.interest)
         silent = min((each.since for each in self._clients.values()), default=None)
@@ -141,7 +141,7 @@ class LoopbackServer:
                 until = silent + self.patience
         ready = {fd for fd, _events in poll.poll(None if until is None else max(0.0, until - monotonic()) * 1e3)}
         with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._bell)
+            os.eventfd_read(self._doorbell)
         return ready
 
     def _open_connections(self) -> int:
@@ -248,8 +248,8 @@ class LoopbackServer:
     # ------------------------------------------------------------------------------------------------ its end
     def _ring(self) -> None:
         """Wake the server's thread. Holds the lock."""
-        if self._bell >= 0:
-            os.eventfd_write(self._bell, 1)
+        if self._doorbell >= 0:
+            os.eventfd_write(self._doorbell, 1)
 
     def close(self) -> None:
         """Stop serving, disconnect all clients, and wait for answers in progress. Idempotent."""
@@ -264,9 +264,9 @@ class LoopbackServer:
     def let_go(self) -> None:
         """Close every descriptor."""
         self._lock = threading.Lock()  # in a forked child another thread may have held it
-        if self._bell >= 0:
-            bell, self._bell = self._bell, -1
-            os.close(bell)
+        if self._doorbell >= 0:
+            doorbell, self._doorbell = self._doorbell, -1
+            os.close(doorbell)
         self.socket.close()
         for client in (*self._clients.values(), *self._asked, *self._answering.values(), *self._answered):
             client.connection.close()

@@ -90,7 +90,6 @@ BOUNDS = {
     "_joining.persistent:JoinedSession.node_lost": "for _CLEAN_SECONDS",
     "_runtime.processes.stack_signal:ask": "for the seconds that it was given",
     "proxy._connection:Sender._deliver": "once for each message; it sleeps while there is none",
-    "cli.loopback:LoopbackServer._serve": "until it is closed: it rests after a refused connection, and where it has no descriptor for one",
     "pytest_plugin.leaks:assert_nothing_left": "for the seconds that it was given",
     # asking for workers, processes and states
     "_runtime.client.actor_calls:ActorCaller.ask_node": "once for each actor: its state is not unknown then",
