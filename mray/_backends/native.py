@@ -9,7 +9,7 @@ import pickle
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mray._api.actor import check_session, make_handle
@@ -145,7 +145,7 @@ class NativeBackend(PlacementCalls, Backend):
         client = session.client
         backend = cls(client, session)
         if log_to_driver:
-            backend._printer = session.or_end(OutputPrinter)
+            backend._printer = session.or_end(partial(OutputPrinter, client))
             client.from_node.on({m.OUTPUT: backend._printer.on_output})
         session.or_end(client.reactor.start_background_reader)
         return backend

@@ -221,7 +221,7 @@ TQDM_PATCH_PRINT = _declare(
     "MRAY_TQDM_PATCH_PRINT",
     _flag,
     True,
-    "Whether `print` in the driver keeps progress bars intact.",
+    "Whether text that the driver prints stands above progress bars.",
     "RAY_TQDM_PATCH_PRINT",
 )
 LOGGING_CONFIG_ENCODING = _declare(

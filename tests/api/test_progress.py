@@ -119,9 +119,6 @@ own.update(1)
 print("printed beside a bar")
 ray.get(work.remote())
 own.close()
-# The last word of a worker's bar may still be on its way.
-while print.__name__ != "print":
-    time.sleep(0.01)
 print("printed after the last\\n", end="")  # in one piece: what workers have printed may come at any moment
 """
     )
@@ -129,6 +126,33 @@ print("printed after the last\\n", end="")  # in one piece: what workers have pr
     assert [line for line in lines if line.startswith("line")] == ["line 0", "line 1", "line 2"]
     assert "printed beside a bar" in lines
     assert "printed after the last" in lines
+
+
+@pytest.mark.only("mray")
+def test_on_a_terminal_bars_end_before_the_value_comes_and_leave_the_next_lines_whole(run_program, tmp_path):
+    (tmp_path / "inner.py").write_text(
+        START.replace("ENGINE", "mray")
+        + """
+@ray.remote
+def work(number):
+    for _ in tqdm(range(6), desc=f"job {number}", flush_interval_s=0.05):
+        time.sleep(0.02)
+    return number
+
+for turn in range(3):
+    print("values", ray.get([work.remote(number) for number in range(3)]))
+    print("of turn", turn)
+first, second = work.remote(8), work.remote(9)
+ray.wait([first, second])
+print("one", "after", "the other", flush=True, file=sys.stderr)
+print(ray.get([first, second]))
+"""
+    )
+    text = plain(run_program("import pty, sys\npty.spawn([sys.executable, 'inner.py'])\n").stdout).replace("\r\n", "\n")
+    for turn in range(3):
+        assert f"\nvalues [0, 1, 2]\nof turn {turn}\n" in text
+    assert "one after the other\n" in text
+    assert text.rpartition("%")[2].endswith("\n[8, 9]\n")
 
 
 @pytest.mark.only("mray")
@@ -241,6 +265,45 @@ def test_hidden_bars_draw_nothing_until_they_are_shown_again(board):
     assert " 50%" not in board.screen.getvalue()[len(before) :]
     board.unhide_bars()
     assert " 50%" in board.screen.getvalue()[len(before) :]
+
+
+def test_a_line_of_the_program_stays_whole_while_states_arrive(board):
+    board.process_state_update(state("a"))
+    board.write_beside(board.screen, "begun ")
+    before = board.screen.getvalue()
+    assert before.endswith("begun ")
+    for each in (state("a", x=5), state("b", x=3), state("a", x=6)):
+        board.process_state_update(each)
+    board.write_beside(board.screen, "and")
+    board.write_beside(board.screen, " ended\n")
+    assert board.screen.getvalue()[len(before) :].startswith("and ended\n")
+    assert " 60%" in board.screen.getvalue()
+    assert lines(board) == ["a", "b"]
+
+
+def test_a_line_that_the_program_does_not_end_is_ended_for_the_bars(board, monkeypatch):
+    from mray._runtime.session import progress_bars
+
+    board.process_state_update(state("a"))
+    board.write_beside(board.screen, "working ...")
+    monkeypatch.setattr(progress_bars, "_SILENCE", 0.0)
+    board.process_state_update(state("a", x=5))
+    assert "working ...\n" in board.screen.getvalue()
+    assert " 50%" in board.screen.getvalue().rpartition("working ...\n")[2]
+    board.write_beside(board.screen, "the last")
+    board.forget(1)
+    assert "the last\n" in board.screen.getvalue()
+
+
+def test_the_streams_are_the_programs_own_again_after_the_last_bar(board, monkeypatch):
+    monkeypatch.setenv("MRAY_TQDM_PATCH_PRINT", "1")
+    out = sys.stdout
+    board.process_state_update(state("a"))
+    assert sys.stdout is not out
+    assert sys.stdout.encoding == out.encoding
+    sys.stdout.writelines(["two ", "pieces\n"])
+    board.process_state_update(state("a", x=10, closed=True))
+    assert sys.stdout is out
 
 
 def test_a_bar_without_an_iterable_cannot_be_iterated(ray):

@@ -59,6 +59,8 @@ class Objects:
         self.long_lists = LongLists(client.lock, client.reactor.call_later)
         #: The next blocking `get` warns that it blocks an event loop.
         self.warns = False
+        #: Called by a thread that has waited, before user code runs on.
+        self.after_wait: Callable[[], None] | None = None
         #: `AwaitedRefs` by event loop; and whether some thread always reads.
         self.awaited: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self.reads_always = self._client.reactor.reads_always
@@ -217,7 +219,10 @@ class Objects:
                 if deadline is not None:
                     timeout = max(0.0, deadline - monotonic())
             unblock = self._client.process_host.block()
-            return reactor.wait_until(predicate, timeout)
+            is_true = reactor.wait_until(predicate, timeout)
+            if self.after_wait is not None:
+                self.after_wait()
+            return is_true
         except KeyboardInterrupt:
             self._cancelling.interrupted(entries)
             raise

@@ -444,6 +444,9 @@ class Node:
             connection.send((m.ANSWER, request, True, [snapshot.describe_node(self._info)]))
         elif what == "spilled":
             connection.send((m.ANSWER, request, True, [self._members.total(SPILLED_EVER), self._members.total(SPILLED_OBJECTS)]))
+        elif what == "printed":
+            self._supervisor.take_output()
+            connection.send((m.ANSWER, request, True, None))
         elif what.startswith("mps_"):
             self._answer_of_mps(connection, request, what, arguments)
         elif what == "key_values":

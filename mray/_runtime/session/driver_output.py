@@ -10,18 +10,25 @@ on or off.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import threading
 from queue import Empty, SimpleQueue
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
+from mray._common import messages as m
 from mray._common import settings
 from mray._common.clock import monotonic
 from mray._common.log import logger
 from mray._common.messages import NOTE_STREAM
+from mray._common.places import sleeps
 from mray._runtime.session.breakpoints import Visitor
 from mray._runtime.session.progress_bars import board, for_a_person
+from mray.exceptions import RayError
+
+if TYPE_CHECKING:
+    from mray._runtime.client.client import Client
 
 #: Seconds for which equal lines of other workers are counted instead of printed.
 _WINDOW = 5.0
@@ -30,6 +37,8 @@ _MOST_SEEN = 4096
 _LONGEST_SEEN = 4096
 #: The most characters that wait to be printed.
 _BACKLOG = 8 << 20
+#: Seconds that a thread with its value waits for a terminal that may be stopped.
+_PATIENCE = 1.0
 
 #: Ray's colours of the prefix, and of the count of repetitions.
 _CYAN, _GREEN, _PLAIN = "\x1b[36m", "\x1b[32m", "\x1b[0m"
@@ -53,12 +62,14 @@ class _Repeated:
 
 
 class OutputPrinter:
-    def __init__(self) -> None:
+    def __init__(self, client: Client | None = None) -> None:
+        """With a `client`, threads that have waited for values there first see what workers have said about their bars by then."""
+        self._client = client
         self._deduplicate = settings.DEDUP_LOGS.get()
         self._prefix = settings.LOG_PREFIX.get()
         self._seen: dict[tuple[int, str], _Repeated] = {}
         self._hinted = False
-        self._queue: SimpleQueue[_Output | None] = SimpleQueue()
+        self._queue: SimpleQueue[_Output | threading.Event | None] = SimpleQueue()
         #: Characters put into the queue, and taken out of it: each field has one writer.
         self._put = 0
         self._taken = 0
@@ -97,6 +108,17 @@ class OutputPrinter:
             self._end_line(stream)
         board.unhide_bars()
         board.forget_others()
+        self._announce_bars()
+
+    @sleeps
+    def _catch_up(self) -> None:
+        """Draw bars as they were at their workers when a value arrived. Any thread, after it has waited for the value."""
+        assert self._client is not None
+        with contextlib.suppress(RayError):  # the thread has its value, and the next call says what happened
+            self._client.ask(m.QUERY, "printed", [])
+            passed = threading.Event()
+            self._queue.put(passed)
+            passed.wait(_PATIENCE)
 
     # ------------------------------------------------------------------------------------ the printing thread
     def _run(self) -> None:
@@ -110,6 +132,9 @@ class OutputPrinter:
                 continue
             if output is None:
                 return
+            if isinstance(output, threading.Event):
+                output.set()
+                continue
             try:
                 self._take(*output)
             except Exception:
@@ -174,11 +199,17 @@ class OutputPrinter:
         kind = said.get("kind")
         if kind == "progress":
             board.process_state_update(said["state"])
+            self._announce_bars()
         elif kind == "breakpoint":
             board.hide_bars()
             self._visitor.announce(pid, name, said)
         elif kind == "gone":
             board.forget(pid)
+            self._announce_bars()
+
+    def _announce_bars(self) -> None:
+        if self._client is not None:
+            self._client.objects.after_wait = self._catch_up if board.shows_others() else None
 
     # ------------------------------------------------------------------------------------ equal lines
     def _line(self, pid: int, stream: int, shown: str, line: str) -> None:

@@ -6,12 +6,15 @@ The driver draws in the thread that prints the output of workers and in threads 
 guards them all. The bars of one process are adjacent, the processes in the order of their first bars; each bar has a line below all
 output.
 
+While there are bars, `sys.stdout` and `sys.stderr` pass what the program prints through the board, which hides the bars from the first
+piece of a line to its end. A replaced `print` could not: ``print(get(ref))`` looks `print` up before the bars appear.
+
 tqdm draws the bars, on a terminal and in a notebook. Without that package bars are not shown, and one warning is logged.
 """
 
 from __future__ import annotations
 
-import builtins
+import contextlib
 import json
 import sys
 import threading
@@ -27,10 +30,10 @@ from mray._common.kept import os
 from mray._common.log import logger
 from mray._ipc.output import note
 
-_print = builtins.print
-
 #: Characters of a bar's description and of its unit, so that a state fits into a note.
 _LONGEST_TEXT = 300
+#: Seconds after which a line that the program has not ended is ended for it.
+_SILENCE = 1.0
 
 
 class _Bar:
@@ -41,28 +44,62 @@ class _Bar:
         self.state = state
 
 
+class _ProgramStream:
+    """A stream of the driver while there are bars."""
+
+    def __init__(self, board: BarBoard, stream: TextIO) -> None:
+        self.stream = stream
+        self._board = board
+
+    def write(self, text: str) -> int:
+        return self._board.write_beside(self.stream, text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
 class BarBoard:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self._bars: dict[str, _Bar] = {}
         self._processes: list[Any] = []
         self._hidden = False
+        #: The stream that has the beginning of a line of the program, and the time of its last piece.
+        self._begun: tuple[TextIO, float] | None = None
+        #: The latest states that arrived in such a line, by bar.
+        self._later: dict[str, dict[str, Any]] = {}
         self._kind: Callable[..., Any] | None = None
         self._warned = False
 
     # ------------------------------------------------------------------------------------ states that come
     def process_state_update(self, state: dict[str, Any]) -> None:
         with self.lock:
-            bar = self._bars.get(state["uuid"])
+            if self._begun is not None:
+                self._later[state["uuid"]] = state
+                if monotonic() - self._begun[1] >= _SILENCE:
+                    self._end_line()
+            else:
+                self._process(state)
+
+    def _process(self, state: dict[str, Any]) -> None:
+        bar = self._bars.get(state["uuid"])
+        if bar is None:
+            if state["closed"] and not state["x"]:
+                return  # closed before it was ever shown
+            bar = self._new(state)
             if bar is None:
-                if state["closed"] and not state["x"]:
-                    return  # closed before it was ever shown
-                bar = self._new(state)
-                if bar is None:
-                    return
-            self._move(bar, state)
-            if state["closed"]:
-                self._close(bar)
+                return
+        self._move(bar, state)
+        if state["closed"]:
+            self._close(bar)
+
+    def shows_others(self) -> bool:
+        """Whether another process has a bar that it has not closed."""
+        return any(bar.state["pid"] != os.getpid() for bar in self._bars.copy().values())
 
     def _new(self, state: dict[str, Any]) -> _Bar | None:
         kind = self._bar_class()
@@ -73,8 +110,8 @@ class BarBoard:
         bar = self._bars[state["uuid"]] = _Bar(drawn, {**state, "x": 0})
         if state["pid"] not in self._processes:
             self._processes.append(state["pid"])
-        if len(self._bars) == 1 and settings.TQDM_PATCH_PRINT.get() and builtins.print is _print:
-            builtins.print = safe_print
+        if len(self._bars) == 1 and settings.TQDM_PATCH_PRINT.get():
+            self._replace_streams()
         self._arrange()
         return bar
 
@@ -98,8 +135,8 @@ class BarBoard:
         bar.drawn.pos = 0
         bar.drawn.close()
         del self._bars[bar.state["uuid"]]
-        if not self._bars and builtins.print is safe_print:
-            builtins.print = _print
+        if not self._bars:
+            self._restore_streams()
         self._arrange()
 
     def _bar_class(self) -> Callable[..., Any] | None:
@@ -115,7 +152,7 @@ class BarBoard:
                 return None
             # Neither a thread that watches bars nor a lock between processes: only this process draws.
             kind = type("Bar", (tqdm,), {"monitor_interval": 0, "_lock": self.lock})
-            self._kind = lambda **how: kind(disable=not for_a_person(sys.stderr), **how)
+            self._kind = lambda **how: kind(disable=not for_a_person(sys.stderr), file=_below(sys.stderr), **how)
         return self._kind
 
     # ------------------------------------------------------------------------------------ the screen
@@ -124,11 +161,15 @@ class BarBoard:
         bars = sorted(self._bars.values(), key=lambda bar: (order[bar.state["pid"]], bar.state["pos"]))
         for line, bar in enumerate(bars):
             bar.drawn.pos = -line
-            if not self._hidden:
+        self._refresh()
+
+    def _refresh(self) -> None:
+        if not self._hidden and self._begun is None:
+            for bar in sorted(self._bars.values(), key=lambda bar: -bar.drawn.pos):
                 bar.drawn.refresh()
 
     def _clear(self) -> None:
-        if not self._hidden:
+        if not self._hidden and self._begun is None:
             for bar in self._bars.values():
                 bar.drawn.clear()
 
@@ -141,12 +182,52 @@ class BarBoard:
         with self.lock:
             if self._hidden:
                 self._hidden = False
-                for bar in self._bars.values():
-                    bar.drawn.refresh()
+                self._refresh()
 
+    # ------------------------------------------------------------------------------------ the program's lines
+    def _replace_streams(self) -> None:
+        sys.stdout, sys.stderr = (
+            stream if stream is None or isinstance(stream, _ProgramStream) else _ProgramStream(self, stream)
+            for stream in (sys.stdout, sys.stderr)
+        )
+
+    def _restore_streams(self) -> None:
+        sys.stdout, sys.stderr = _below(sys.stdout), _below(sys.stderr)
+
+    def write_beside(self, stream: TextIO, text: str) -> int:
+        """Write a piece of a line of the program, without bars from its first piece to its end. Any thread."""
+        with self.lock:  # other threads must not draw in between
+            if not self._bars:
+                return stream.write(text)
+            self._clear()
+            self._begun = stream, monotonic()
+            try:
+                return stream.write(text)
+            finally:
+                if text.endswith("\n"):
+                    self._ended()
+
+    def _end_line(self) -> None:
+        """End the line that the program has begun: the bars need the screen."""
+        if self._begun is not None:
+            stream, _time = self._begun
+            with contextlib.suppress(OSError, ValueError):  # the program has closed it
+                stream.write("\n")
+                stream.flush()
+            self._ended()
+
+    def _ended(self) -> None:
+        self._begun = None
+        states, self._later = self._later, {}
+        for state in states.values():
+            self._process(state)
+        self._refresh()
+
+    # ------------------------------------------------------------------------------------ processes that have exited
     def forget(self, pid: int) -> None:
         """Drop the bars of an exited process; they stay on the screen."""
         with self.lock:
+            self._end_line()
             for bar in [bar for bar in self._bars.values() if bar.state["pid"] == pid]:
                 self._close(bar)
             if pid in self._processes:
@@ -160,6 +241,10 @@ class BarBoard:
 
 def _label(state: dict[str, Any]) -> str:
     return str(state["desc"]) if state["pid"] == os.getpid() else f"(pid={state['pid']}) {state['desc']}"
+
+
+def _below(stream: TextIO) -> TextIO:
+    return stream.stream if isinstance(stream, _ProgramStream) else stream
 
 
 def for_a_person(stream: TextIO | None) -> bool:
@@ -180,15 +265,15 @@ def instance() -> BarBoard:
 
 
 def safe_print(*values: Any, **options: Any) -> None:
-    """Print without breaking bars; while there are bars, this replaces `print` (see MRAY_TQDM_PATCH_PRINT)."""
+    """Print above the bars. `print` does so too, unless MRAY_TQDM_PATCH_PRINT is off."""
     if options.get("file") not in (sys.stdout, sys.stderr, None):
-        _print(*values, **options)
+        print(*values, **options)  # noqa: T201  (it is a `print`)
         return
     # Other threads must not draw in between.
     with board.lock:
         board.hide_bars()
         try:
-            _print(*values, **options)
+            print(*values, **options)  # noqa: T201
         finally:
             board.unhide_bars()
 
