@@ -7,6 +7,8 @@ removes it. Notes travel the same way: messages to the driver about a progress b
 from __future__ import annotations
 
 from mray._common.kept import io
+from mray._common.settings import FULL_TRACEBACKS
+from mray._common.whose_code import OWN, USERS, kind_of_file
 
 _START = b"\x00\x01mray-"
 MARKER = _START + b"name:"
@@ -39,6 +41,63 @@ def last_lines(tail: bytes) -> bytes:
     if len(tail) == TAIL_BYTES and len(lines) > 1:
         del lines[0]
     return b"\n".join(lines[-_TAIL_LINES:])
+
+
+class FatalError:
+    """The lines that faulthandler writes when C code crashes, in a worker's stderr.
+
+    The driver shows the first line and the innermost line of the user; the error of the calls has the stack, without mray's frames.
+    """
+
+    _FIRST = b"Fatal Python error: "
+    _FRAME = b'  File "'
+    _LEFT_OUT = (b"Extension modules: ", b"\n")
+    _HEADS = (b"Stack (", b"Current thread ", b"Thread ", b"  ", b"Python runtime state: ", *_LEFT_OUT)
+    #: The code that starts the process.
+    _START = b'  File "<string>", line '
+
+    __slots__ = ("_frames", "_head", "_is_open")
+
+    def __init__(self) -> None:
+        self._is_open = False
+        self._head: list[bytes] = []
+        #: Innermost first, with their owners.
+        self._frames: list[tuple[str, bytes]] = []
+
+    def feed(self, text: bytes) -> tuple[bytes, bytes]:
+        """Take whole lines; returns the text to show, and the text that belongs to the last output."""
+        if not self._is_open and self._FIRST not in text:
+            return text, text
+        shown, last = [], []
+        for line in text.splitlines(keepends=True):
+            if line.startswith(self._FIRST):
+                last.append(self.finish())
+                self._is_open = True
+                self._head.append(line)
+                shown.append(line)
+            elif self._is_open and line.startswith(self._HEADS):
+                if not line.startswith(self._FRAME):
+                    if not line.startswith(self._LEFT_OUT):
+                        self._head.append(line)
+                else:
+                    kind = kind_of_file(line[len(self._FRAME) :].partition(b'"')[0].decode("utf-8", "replace"))
+                    if kind == USERS and not any(each == USERS for each, _line in self._frames):
+                        shown.append(line)
+                    self._frames.append((kind, line))
+            else:
+                last += [self.finish(), line]
+                shown.append(line)
+        return b"".join(shown), b"".join(last)
+
+    def finish(self) -> bytes:
+        """The lines for the error."""
+        head, frames = self._head, self._frames
+        self._is_open, self._head, self._frames = False, [], []
+        if frames and frames[-1][1].startswith(self._START):
+            del frames[-1]
+        if any(kind == USERS for kind, _line in frames) and not FULL_TRACEBACKS.get():
+            frames = [(kind, line) for kind, line in frames if kind != OWN]
+        return b"".join([*head, *(line for _kind, line in frames)])
 
 
 def end_of_file(path: str, lines: int) -> str:

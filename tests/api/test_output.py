@@ -443,6 +443,31 @@ def test_the_error_of_a_crashed_task_says_where_compiled_code_was(fresh, init, e
     if engine == "mray":
         assert "Segmentation fault" in str(raised.value)
         assert " in crashes" in str(raised.value)
+        assert "/_runtime/" not in str(raised.value)
+
+
+@pytest.mark.only("mray")
+def test_a_crash_of_compiled_code_is_shown_in_two_lines_beside_its_error(run_program):
+    done = run_program(
+        START
+        + """
+ray.init(num_cpus=1, logging_level="ERROR", log_to_driver=True)
+
+@ray.remote(max_retries=0)
+def crashes():
+    import ctypes
+
+    ctypes.string_at(0)
+
+try:
+    ray.get(crashes.remote())
+except ray.exceptions.WorkerCrashedError:
+    pass
+"""
+    )
+    first, place = done.stderr.splitlines()
+    assert "Fatal Python error: Segmentation fault" in first
+    assert place.endswith(" in crashes")
 
 
 def test_an_actor_that_was_killed_shows_no_output_in_its_error(ray_session):

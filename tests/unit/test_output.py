@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 
 import pytest
 
-from mray._ipc.output import LONGEST_LINE, LONGEST_NOTE, LineSplitter, name_marker, note
+from mray._ipc.output import LONGEST_LINE, LONGEST_NOTE, FatalError, LineSplitter, name_marker, note
 from mray._runtime.session import driver_output
+from mray._runtime.worker import running
 
 STREAM = b"before\n" + name_marker("f") + b"one\ntwo\npart" + name_marker("g\nh") + b" of a line\n\x00\x01 not ours\nlast"
 LINES = [("", b"before\n"), ("f", b"one\ntwo\n"), ("f", b"part"), ("g h", b" of a line\n\x00\x01 not ours\n"), ("g h", b"last\n")]
@@ -189,3 +191,41 @@ def test_a_notebook_cannot_tie_the_lines_to_the_cell_that_began_the_session(monk
 def test_a_note_of_several_lines_or_too_many_bytes_is_refused(text):
     with pytest.raises(ValueError, match=f"a note is one line of at most {LONGEST_NOTE} bytes"):
         note(text)
+
+
+# ------------------------------------------------------------------------------------------------- fatal errors
+DUMP = f"""\
+Fatal Python error: Segmentation fault
+
+Stack (most recent call first):
+  File "{ctypes.__file__}", line 519 in string_at
+  File "/home/me/train.py", line 5 in crashes
+  File "/home/me/train.py", line 9 in step
+  File "{running.__file__}", line 105 in begin
+  File "<string>", line 19 in <module>
+
+Extension modules: posix_ipc, numpy (total: 2)
+""".encode()
+SHOWN = b'Fatal Python error: Segmentation fault\n  File "/home/me/train.py", line 5 in crashes\n'
+LAST = b"".join(DUMP.splitlines(keepends=True)[at] for at in (0, 2, 3, 4, 5))
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_of_a_fatal_error_the_driver_sees_a_line_of_the_user_and_the_error_has_the_stack(size):
+    fatal, lines = FatalError(), [b"before\n", *DUMP.splitlines(keepends=True)]
+    found = [fatal.feed(b"".join(lines[at : at + size])) for at in range(0, len(lines), size)]
+    assert b"".join(shown for shown, _last in found) == b"before\n" + SHOWN
+    assert b"".join(last for _shown, last in found) + fatal.finish() == b"before\n" + LAST
+
+
+def test_output_after_the_words_of_a_fatal_error_is_passed_on():
+    fatal = FatalError()
+    assert fatal.feed(DUMP + b"and goes on\n") == (SHOWN + b"and goes on\n", LAST + b"and goes on\n")
+    assert fatal.feed(b"  more\n") == (b"  more\n", b"  more\n")
+    assert fatal.finish() == b""
+
+
+def test_a_fatal_error_in_mray_itself_keeps_its_frames():
+    fatal = FatalError()
+    fatal.feed(DUMP.replace(b"/home/me/train.py", running.__file__.encode()))
+    assert fatal.finish().count(b'running.py", line') == 3

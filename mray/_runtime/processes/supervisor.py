@@ -480,6 +480,8 @@ class Supervisor:
         self._died(worker, pid, status)
 
     def _died(self, worker: WorkerProcess, pid: int, status: int | None) -> None:
+        for stream in worker.streams:
+            worker.tail = (worker.tail + stream.fatal_error.finish())[-TAIL_BYTES:]
         if worker.noted:
             self._on_output(worker.work, pid, NOTE_STREAM, "", '{"kind": "gone"}')
         self._on_ended(worker.process, worker.work, Cause(CAUSE_CRASH, "", pid, status, last_lines(worker.tail) or None))
@@ -604,8 +606,10 @@ class Supervisor:
                 stream.log = self._open_log(worker, stream)
             with contextlib.suppress(OSError):  # a full disk must not end the session
                 os.write(stream.log, text)
-            worker.tail = (worker.tail + text)[-TAIL_BYTES:]
-            self._on_output(worker.work, self._shown_pid(worker), stream.number, name, text.decode("utf-8", "replace"))
+            shown, last = stream.fatal_error.feed(text)
+            worker.tail = (worker.tail + last)[-TAIL_BYTES:]
+            if shown:
+                self._on_output(worker.work, self._shown_pid(worker), stream.number, name, shown.decode("utf-8", "replace"))
         notes = stream.splitter.notes
         if notes:
             worker.noted = True

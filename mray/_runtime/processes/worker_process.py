@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from mray._ipc.output import LineSplitter
+from mray._ipc.output import FatalError, LineSplitter
 
 
 class OutputStream:
-    __slots__ = ("fd", "held", "last_output", "log", "number", "splitter")
+    __slots__ = ("fatal_error", "fd", "held", "last_output", "log", "number", "splitter")
 
     def __init__(self, fd: int, number: int) -> None:
         self.fd = fd
         self.number = number
         self.splitter = LineSplitter()
+        self.fatal_error = FatalError()
         #: The log file's descriptor; -1 before the first output.
         self.log = -1
         #: The times of the last output, and from which on the beginning of a line has been held back; 0.0: none.
