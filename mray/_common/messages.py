@@ -306,7 +306,7 @@ ACTOR_DROP = _message(58, TO_NODE, actor_ids=[bytes])
 ACTOR_KILL = _message(59, TO_NODE, request=int, actor_id=bytes, no_restart=bool)
 #: Answered by ANSWER with the public spec of the named actor.
 NAME_LOOKUP = _message(60, TO_NODE, request=int, name=str, namespace=str)
-#: A listing, such as ``cluster_resources`` (of an observer: ``snapshot``, ``stacks``, ``last calls``); answered by ANSWER.
+#: A listing, such as ``cluster_resources`` (of an observer: `mray._runtime.node.snapshot.QUERIES`); answered by ANSWER.
 QUERY = _message(61, TO_NODE | OBSERVER_TO_NODE, request=int, what=str, arguments=list)
 #: Answered by ANSWER, after everything that the node has sent before.
 FENCE = _message(68, TO_NODE, request=int)

@@ -6,6 +6,10 @@ removes it. Notes travel the same way: messages to the driver about a progress b
 
 from __future__ import annotations
 
+from collections import deque
+from typing import Any
+
+from mray._common.clock import time
 from mray._common.kept import io
 from mray._common.settings import FULL_TRACEBACKS
 from mray._common.whose_code import OWN, USERS, kind_of_file
@@ -21,6 +25,9 @@ LONGEST_NOTE = 4000
 #: The end of a worker's output that the error of its crash shows.
 TAIL_BYTES = 4096
 _TAIL_LINES = 40
+#: Parts of log files whose time is known: the last ones. Parts of one file that follow each other within these seconds are one.
+MOST_PARTS = 4096
+_ONE_PART = 0.05
 
 
 def name_marker(name: str) -> bytes:
@@ -107,6 +114,31 @@ def end_of_file(path: str, lines: int) -> str:
             return "\n".join(file.read().splitlines()[-lines:])
     except OSError:
         return ""
+
+
+class WrittenParts:
+    """Which part of which log file was written when: the last parts of all files, which have no times of their own.
+
+    With them the files are read as one stream. In the node, on its one thread.
+    """
+
+    __slots__ = ("_parts",)
+
+    def __init__(self) -> None:
+        #: [time, file, name of the task or actor, where it begins, where it ends], oldest first.
+        self._parts: deque[list[Any]] = deque(maxlen=MOST_PARTS)
+
+    def note(self, file: str, name: str, begin: int, end: int) -> None:
+        now = time()
+        if self._parts:
+            last = self._parts[-1]
+            if last[1] == file and last[4] == begin and last[2] == name and now - last[0] < _ONE_PART:
+                last[4] = end
+                return
+        self._parts.append([now, file, name, begin, end])
+
+    def rows(self) -> list[list[Any]]:
+        return list(self._parts)
 
 
 class LineSplitter:

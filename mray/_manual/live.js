@@ -4,7 +4,7 @@
 const [TOKEN, WANTED] = location.hash.slice(1).split(":");
 const $ = (selector, inside = document) => inside.querySelector(selector);
 const QUICKEST = 1000, KEPT_LOOKS = 30;
-const page = { tab: "processes", session: "", sessions: [], now: null, before: null, sort: {}, pid: null, graph: "", pictures: new Map(), looks: new Map(), file: "", printed: "", seconds: 10, tasks: null, objects: null };
+const page = { tab: "processes", session: "", sessions: [], now: null, before: null, sort: {}, pid: null, graph: "", pictures: new Map(), looks: new Map(), of: {}, printed: { lines: [] }, seconds: 10, tasks: null, objects: null };
 
 // ---------------------------------------------------------------------------------------------- asking
 async function ask(path, query = {}) {
@@ -57,7 +57,7 @@ async function forever() {
 }
 
 function choose(directory) {
-  Object.assign(page, { session: directory, now: null, before: null, pid: null, graph: "", file: "", printed: "", tasks: null, objects: null });
+  Object.assign(page, { session: directory, now: null, before: null, pid: null, graph: "", of: {}, printed: { lines: [] }, tasks: null, objects: null });
   page.pictures.clear();
   page.looks.clear();
   $("#detail").hidden = true;
@@ -327,10 +327,11 @@ function drawTimeline(again = false) {
   return undefined;
 }
 
+// Of a file, of a process (out and err), or of all files as one stream; the server filters, since it has more than is shown.
 async function readLog() {
   page.files = await ask("logs");
-  if (!page.files.some((each) => each.file === page.file)) page.file = page.files[0]?.file || "";
-  page.printed = page.file ? await ask("log", { file: page.file }) : "";
+  if (page.of.file && !page.files.some((each) => each.file === page.of.file)) page.of = {};
+  page.printed = await ask("log", { ...page.of, wanted: $("#filter").value.trim() });
 }
 
 // Whose file it is: the process by its pid, or else the file's name.
@@ -341,15 +342,22 @@ function logName(file) {
 
 function drawLogs() {
   const wanted = $("#filter").value.trim().toLowerCase(), old = $("#view .logs pre"), follows = !old || old.scrollHeight - old.scrollTop - old.clientHeight < 30, at = old?.scrollTop || 0;
-  const files = (page.files || []).map((each) => `<button type="button" data-file="${escape(each.file)}" aria-selected="${each.file === page.file}" title="${escape(each.file)}">${escape(logName(each.file))} <span class="dim">${bytes(each.bytes)}</span></button>`);
-  const lines = page.printed.split("\n").filter((line) => line.toLowerCase().includes(wanted));
-  $("#count").textContent = wanted ? counted(lines.filter(Boolean).length, "line") : "";
-  $("#view").innerHTML = files.length ? `<div class="logs"><div class="files">${files.join("")}</div><pre></pre></div>` : '<p class="dim">Nothing has been printed yet.</p>';
+  const of = (value, name, size, title = "") => `<button type="button" data-file="${escape(value)}" aria-selected="${value === (page.of.file || "") && !page.of.pid}" title="${escape(title)}">${escape(name)} <span class="dim">${bytes(size)}</span></button>`;
+  const files = page.files || [], buttons = [of("", "all files", files.reduce((sum, each) => sum + each.bytes, 0)), ...files.map((each) => of(each.file, logName(each.file), each.bytes, each.file))];
+  const lines = page.printed.lines.filter(([, , text]) => text.toLowerCase().includes(wanted));
+  $("#count").textContent = page.printed.cut ? `the last ${counted(lines.length, "line")}; mray logs has all` : wanted ? counted(lines.length, "line") : "";
+  $("#view").innerHTML = files.length ? `<div class="logs"><div class="files">${buttons.join("")}</div><pre></pre></div>` : '<p class="dim">Nothing has been printed yet.</p>';
   const place = $("#view .logs pre");
   if (!place) return undefined;
-  place.textContent = lines.join("\n");
+  const said = lines.map(([time, who, text]) => (page.of.file ? text : `${time ? `${clock(time)} ` : ""}(${who}) ${text}`)).join("\n");
+  place.textContent = said || (page.of.pid && !wanted ? `The process with pid ${page.of.pid} has printed nothing to a log.` : "");
   place.scrollTop = follows ? place.scrollHeight : at;
   return undefined;
+}
+
+function clock(time) {
+  const at = new Date(time * 1000);
+  return `${at.toTimeString().slice(0, 8)}.${String(at.getMilliseconds()).padStart(3, "0")}`;
 }
 
 // ---------------------------------------------------------------------------------------------- a process
@@ -388,10 +396,10 @@ document.addEventListener("click", async (event) => {
   } else if (row) await showProcess(Number(row.dataset.pid));
   else if (target.id === "close") { $("#detail").hidden = true; page.pid = null; draw(); }
   else if (target.id === "again") await showProcess(page.pid);
-  else if (target.id === "printed") { await readLog(); page.file = page.files.find((each) => each.file.endsWith(`-${page.pid}.out`))?.file || page.file; $("#detail").hidden = true; go("logs"); }
+  else if (target.id === "printed") { page.of = { pid: page.pid }; await readLog(); $("#detail").hidden = true; go("logs"); }
   else if (target.id === "largest") { target.disabled = true; try { page.objects = await ask("objects"); draw(); } catch (error) { say(error.message, true); } }
   else if (target.id === "reload") drawTimeline(true);
-  else if (target.closest("[data-file]")) { page.file = target.closest("[data-file]").dataset.file; await round(); }
+  else if (target.closest("[data-file]")) { const { file } = target.closest("[data-file]").dataset; page.of = file ? { file } : {}; await round(); }
 });
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") { $("#detail").hidden = true; page.pid = null; }

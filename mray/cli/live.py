@@ -26,19 +26,20 @@ from mray._api.current import backend_if_started
 from mray._backends.session_trace import timeline
 from mray._common.clock import monotonic_ns
 from mray._inside.sessions import is_alive, sessions
+from mray._observe.log_files import process_of, read_logs
 from mray._observe.observer import SessionGoneError
 from mray._picture.timeline_page import timeline_page
 from mray.cli.commands.stack import find_py_spy, of_user, processes_of, stacks_of
 from mray.cli.loopback import LOOPBACK, LoopbackRequest, LoopbackServer
 from mray.cli.manual import read
-from mray.util.state.api import SessionView, get_log, in_order, list_logs, look, newest, programs_of
+from mray.util.state.api import SessionView, in_order, list_logs, look, newest, programs_of
 from mray.util.state.common import RECORDS, ObjectState, TaskState
 from mray.util.state.exception import RayStateApiException, ServerUnavailable
 
 #: seconds that the processes of a session have to answer
 _PATIENCE = 3.0
-#: rows of tasks and objects; lines of a log
-_MOST_ROWS, _MOST_LINES = 200, 500
+#: rows of tasks and objects; lines of logs, their bytes, and the bytes that are searched for lines with the words of a filter
+_MOST_ROWS, _MOST_LINES, _MOST_BYTES, _MOST_SEARCHED = 200, 2000, 200_000, 4_000_000
 #: records in every answer
 _KINDS = ("nodes", "jobs", "workers", "actors", "graphs", "channels")
 _FILES = {
@@ -110,11 +111,30 @@ def _stack(query: Query) -> Any:
 def _logs(query: Query) -> Any:
     directory = _view(query).directory
     names = [name for found in list_logs(directory).values() for name in found]
-    return [{"file": name, "bytes": os.path.getsize(os.path.join(directory, "logs", name))} for name in names]
+    return [{"file": name, "bytes": os.path.getsize(os.path.join(directory, "logs", name)), "pid": process_of(name)[0]} for name in names]
 
 
 def _log(query: Query) -> Any:
-    return "".join(map(str, get_log(_view(query).directory, filename=query.get("file"), tail=_MOST_LINES, errors="replace")))
+    """The last lines of a file, of a process, or of all files; with `wanted`, those that have these words."""
+    directory = _view(query).directory
+    names = [name for found in list_logs(directory).values() for name in found]
+    if "file" in query:
+        if query["file"] not in names:
+            raise ServerUnavailable(f"The session has no log {query['file']}.")
+        names = [query["file"]]
+    elif "pid" in query:
+        names = [name for name in names if str(process_of(name)[0]) == query["pid"]]
+    wanted = query.get("wanted", "").lower().encode()
+    most = _MOST_SEARCHED if wanted else _MOST_BYTES
+    found = read_logs(directory, names, _MOST_LINES, most, lambda line: wanted in line.lower(), _PATIENCE)
+    lines, left = found.lines, _MOST_BYTES
+    for at, line in enumerate(reversed(lines)):
+        left -= len(line.text)
+        if left < 0 < at:
+            lines = lines[-at:]
+            break
+    rows = [[line.time, line.printer(), line.text.decode("utf-8", "replace")] for line in lines]
+    return {"lines": rows, "bytes": found.size, "cut": found.is_cut or left < 0}
 
 
 def _timeline(query: Query) -> str:

@@ -284,6 +284,44 @@ def test_logs_lists_files_and_prints_those_of_an_actor(live: Live) -> None:
     assert "no log of 'nobody'" in mray("logs", "nobody", check=1).stderr
 
 
+def test_logs_of_all_files_are_one_stream_that_can_be_searched(live: Live, eventually: Eventually) -> None:
+    @live.ray.remote(num_cpus=0)
+    def chat(number: int) -> None:
+        print(f"first of {number}", flush=True)
+        print(f"50%\r100% of {number}\nError {number}", file=sys.stderr, flush=True)
+
+    for number in range(2):
+        live.ray.get(chat.remote(number))
+    eventually(lambda: mray("logs", "--grep", "Error").stdout.count("\n") == 2)
+    lines = mray("logs", "all").stdout.splitlines()
+    said = [re.fullmatch(r"(\d\d:\d\d:\d\d\.\d\d\d| {12}) \(([^)]*)\) (.*)", line) for line in lines]
+    found = [(re.sub(r"\d+", "N", each[2]), each[3]) for each in said if each is not None]
+    assert found.index(("Stage pid=N", "computing")) < found.index(("chat pid=N", "first of 0"))
+    assert ("chat pid=N err", "100% of 1") in found
+    assert mray("logs", "all", "--err", "--tail", "1", "--grep", "f 1|[x-z]").stdout.endswith(" err) 100% of 1\n")
+    assert mray("logs", "joe", "--grep", "comp").stdout == "computing\n"
+    assert mray("logs", "joe", "--grep", "nonsense").stdout == ""
+    assert "--grep (: missing )" in mray("logs", "--grep", "(", check=2).stderr
+
+
+@pytest.mark.parametrize("words", [("all",), ("--grep", "computing")])
+def test_all_logs_are_followed_until_the_session_ends(live: Live, words: tuple[str, ...]) -> None:
+    process = subprocess.Popen([sys.executable, "-m", "mray", "logs", *words, "--follow"], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline().endswith(f" (Stage pid={live.pids[0]}) computing\n")
+    live.go.touch()
+    live.ray.get([live.busy, live.joe.compute.remote(str(live.go))])
+    assert process.stdout.readline().endswith(f" (Stage pid={live.pids[0]}) computing\n")
+    live.ray.get(live.idle.compute.remote(str(live.go)))
+    live.graph.teardown()
+    assert process.stdout.readline().endswith(f"pid={live.pids[1]}) computing\n")
+    live.ray.shutdown()
+    rest, _nothing = process.communicate(timeout=60)
+    assert (rest, process.returncode) == ("", 0)
+    live.ray.init(num_cpus=1, logging_level="ERROR")
+    live.busy = live.ray.put(1)
+
+
 def test_logs_follow_until_the_session_ends(live: Live, eventually: Eventually) -> None:
     process = subprocess.Popen([sys.executable, "-m", "mray", "logs", "joe", "--follow"], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

@@ -361,12 +361,36 @@ def test_a_click_away_are_the_stack_the_log_and_the_timeline(session: Session, p
     assert (stack["name"], stack["actor_id"]) == ("joe", session.joe._actor_id.hex())
     assert "in compute" in stack["stacks"][0][1]
     (log,) = [each for each in asked(page, "/logs") if each["file"].endswith(f"-{session.pids[0]}.out")]
-    assert asked(page, "/log", file=log["file"]) == "it computes now\n"
+    ((at, printer, text),) = asked(page, "/log", file=log["file"])["lines"]
+    assert (printer, text) == (f"Stage pid={session.pids[0]}", "it computes now")
+    assert abs(at - time.time()) < 3600
     status, body, headers = get(page, f"/timeline?session={own()}&seconds=60&token={page.token}", X_Token="")
     assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
     assert "Stage.compute (still running)" in body and "joe: Stage(" in body
     status, body, _headers = get(page, f"/log?session={own()}&file=../node.sock")
     assert status == 503, body  # a log is a file of the folder of logs
+
+
+def test_the_logs_of_all_files_are_one_stream_with_a_filter_and_a_silent_process_has_none(
+    session: Session, page: live.LivePage, eventually: Eventually
+) -> None:
+    @session.ray.remote(num_cpus=0)
+    def chat(number: int) -> int:
+        for line in range(3000):
+            print(f"line {line} of {number}", flush=line % 1000 == 0)
+        print("Ready " + "x" * 150_000, file=sys.stderr)
+        return os.getpid()
+
+    pids = session.ray.get([chat.remote(number) for number in range(2)])
+    eventually(lambda: len([1 for row in asked(page, "/log", wanted="ready")["lines"] if "Ready" in row[2]]) == 1)
+    silent = session.pids[1]
+    assert asked(page, "/log", pid=silent) == {"lines": [], "bytes": 0, "cut": False}
+    everything = asked(page, "/log")
+    assert everything["cut"] and sum(len(row[2]) for row in everything["lines"]) <= 200_000
+    assert [row[2] for row in asked(page, "/log", wanted="IT+COMPUTES")["lines"]] == ["it computes now"]
+    of_one = asked(page, "/log", pid=pids[0], wanted="line+29")["lines"]
+    assert {row[1] for row in of_one} == {f"chat pid={pids[0]}"}
+    assert [row[2] for row in of_one][-1].startswith("line 2999 of")
 
 
 def test_what_has_ended_or_fails_is_said_and_the_page_goes_on(

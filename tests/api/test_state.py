@@ -691,7 +691,7 @@ def test_a_log_is_read_by_task_without_colours(session: ModuleType, state: Modul
 
     @session.remote
     def colourful() -> str:
-        print("\x1b[31mred\x1b[0m and plain")
+        print("10%\r20%\r\x1b[31mred\x1b[0m and plain")
         return str(session.get_runtime_context().get_task_id())
 
     task = session.get(colourful.remote())
@@ -704,12 +704,14 @@ def test_a_log_is_read_by_task_without_colours(session: ModuleType, state: Modul
 
     common_error = importlib.import_module(f"{state.__name__}.exception").RayStateApiException
     eventually(lambda: "\x1b[31mred\x1b[0m and plain" in lines())
-    assert "red and plain" in lines(filter_ansi_code=True)
+    assert {"10%", "red and plain"} <= set(lines(filter_ansi_code=True))
     assert common.remove_ansi_escape_codes("a\x1b[1;31mb\x1b[0mc") == "abc"
     with pytest.raises(common_error):
         list(state.get_log(task_id=task, attempt_number=7))
     if engine == "mray":
-        assert b"red and plain\n" in list(state.get_log(task_id=task, filter_ansi_code=True, encoding=None))
+        assert b"10%\r20%\rred and plain\n" in list(state.get_log(task_id=task, filter_ansi_code=True, encoding=None))
+        assert b"red and plain\n" in list(state.get_log(task_id=task, filter_ansi_code=True, encoding=None, tail=1))
+        assert list(state.get_log(task_id=task, tail=0)) == []
         with pytest.raises(common_error, match="nothing is submitted"):
             list(state.get_log(submission_id="raysubmit_1"))
         with pytest.raises(NotImplementedError, match=r"get_log\(follow=True\): use `mray logs --follow`"):

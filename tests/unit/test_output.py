@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from mray._ipc.output import LONGEST_LINE, LONGEST_NOTE, FatalError, LineSplitter, name_marker, note
+from mray._ipc.output import LONGEST_LINE, LONGEST_NOTE, MOST_PARTS, FatalError, LineSplitter, WrittenParts, name_marker, note
 from mray._runtime.session import driver_output
 from mray._runtime.worker import running
 
@@ -229,3 +229,15 @@ def test_a_fatal_error_in_mray_itself_keeps_its_frames():
     fatal = FatalError()
     fatal.feed(DUMP.replace(b"/home/me/train.py", running.__file__.encode()))
     assert fatal.finish().count(b'running.py", line') == 3
+
+
+def test_the_times_of_parts_are_bounded_and_text_that_follows_is_one_part() -> None:
+    written = WrittenParts()
+    written.note("a.out", "f", 0, 10)
+    written.note("a.out", "f", 10, 30)
+    written.note("a.out", "g", 30, 31)
+    written.note("a.err", "g", 0, 5)
+    assert [row[1:] for row in written.rows()] == [["a.out", "f", 0, 30], ["a.out", "g", 30, 31], ["a.err", "g", 0, 5]]
+    for number in range(MOST_PARTS):
+        written.note(("a.out", "a.err")[number % 2], "f", number, number + 1)
+    assert len(written.rows()) == MOST_PARTS

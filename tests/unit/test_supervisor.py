@@ -17,6 +17,7 @@ import pytest
 from mray._common.causes import Cause
 from mray._common.messages import CAUSE_CRASH, NOT_SPAWNED, PRELOAD_FAILED, REAPED, SPAWN, SPAWNED
 from mray._ipc import process as processes
+from mray._ipc.output import WrittenParts
 from mray._ipc.reactor import Reactor
 from mray._runtime.processes.launch import OPTIONS, PACKET, new_channel
 from mray._runtime.processes.supervisor import Supervisor
@@ -42,7 +43,15 @@ class Scene:
         self.reactor = Reactor()
         self.reactor.on_fault = lambda _what, error: self.faults.append(error)
         self.supervisor = Supervisor(
-            self.reactor, str(folder), {}, (-1, -1), -1, self._new_connection, lambda *fields: self.died.append(fields), self._printed
+            self.reactor,
+            str(folder),
+            {},
+            (-1, -1),
+            -1,
+            self._new_connection,
+            lambda *fields: self.died.append(fields),
+            self._printed,
+            WrittenParts(),
         )
         self.channel, self.zygote = new_channel()
         self.supervisor.adopt_zygote(PID - 1, self.channel)

@@ -122,7 +122,15 @@ class Node:
         #: Connections of `_flush_for_strangers`.
         self._told_strangers: dict[Connection, None] = {}
         self._supervisor = Supervisor(
-            self.reactor, session_dir, options, lifeline, lock, self._introducer.new_connection, self._worker_ended, self._printed
+            self.reactor,
+            session_dir,
+            options,
+            lifeline,
+            lock,
+            self._introducer.new_connection,
+            self._worker_ended,
+            self._printed,
+            records.written,
         )
         self._stray_workers = StrayWorkers(self.reactor, self._supervisor, lambda process: self._kill(process), table_name)
         #: The job of a private session's own driver, with which it ends.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mray._common.history import History
 from mray._decide.scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, LAST_CALL_BYTES, LAST_CALLERS
+from mray._ipc.output import WrittenParts
 from mray._ipc.table import SessionTable
 from mray._runtime.node.jobs import Jobs
 from mray._runtime.node.key_values import KeyValues
@@ -20,6 +21,8 @@ class NodeRecords:
         self.dead_workers = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
         #: Last calls of workers that left in order: lists of pid, name, and a call as workers record it (`Done`).
         self.last_calls = History(LAST_CALLERS, LAST_CALL_BYTES)
+        #: Of the files in ``logs``, which outlive a session reset.
+        self.written = WrittenParts()
 
     def forget_the_dead(self) -> None:
         """Drop records of the time before a session reset: the driver's next client must not see them."""

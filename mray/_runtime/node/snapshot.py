@@ -26,7 +26,7 @@ from mray._runtime.node.records import NodeRecords
 from mray._runtime.processes.object_counts import count_objects
 
 #: Queries that an observer may send to the node.
-QUERIES = ("snapshot", "stacks", "last calls", "object counts")
+QUERIES = ("snapshot", "stacks", "last calls", "object counts", "written parts")
 
 
 class View(Record):
@@ -46,6 +46,8 @@ def answer(view: View, what: str) -> Any:
         return snapshot(view)
     if what == "last calls":
         return [call for calls in view.records.last_calls for call in calls]
+    if what == "written parts":
+        return view.records.written.rows()
     if what == "object counts":
         return count_objects()
     if what == "stacks":

@@ -46,7 +46,7 @@ from mray._ipc import process as processes
 from mray._ipc.faults import message_name
 from mray._ipc.frames import decode_message, to_text
 from mray._ipc.limits import advice, exhausted, is_passing
-from mray._ipc.output import TAIL_BYTES, last_lines
+from mray._ipc.output import TAIL_BYTES, WrittenParts, last_lines
 from mray._ipc.reactor import Reactor
 from mray._runtime.processes.interpreters import Interpreters
 from mray._runtime.processes.launch import (
@@ -92,11 +92,13 @@ class Supervisor:
         new_connection: Callable[[str], socket.socket],
         on_ended: Callable[[str, str, Cause], None],
         on_output: Callable[[str, int, int, str, str], None],
+        written: WrittenParts,
     ) -> None:
         """`new_connection` creates a connection to a process that is to be started, and returns that process's end.
 
         `on_ended` gets process, work and cause, of kind CAUSE_REFUSED for a worker that cannot be started and is not retried;
         `on_output` work, pid, stream, name, whole lines.
+        `written` notes the parts of log files.
         """
         self._reactor = reactor
         self._session_dir = session_dir
@@ -110,6 +112,7 @@ class Supervisor:
         self._new_connection = new_connection
         self._on_ended = on_ended
         self._on_output = on_output
+        self._written = written
         self._options_fd = os.open(os.path.join(session_dir, OPTIONS), os.O_RDONLY | os.O_CLOEXEC)
         self._wrapped = WrappedWorkers(reactor, session_dir, lifeline[0], self._options_fd, self._wrapped_died, self._wrapper_finished)
         self._interpreters = Interpreters(
@@ -605,7 +608,9 @@ class Supervisor:
             if stream.log < 0:
                 stream.log = self._open_log(worker, stream)
             with contextlib.suppress(OSError):  # a full disk must not end the session
-                os.write(stream.log, text)
+                begin = stream.written
+                stream.written += os.write(stream.log, text)
+                self._written.note(stream.file, name, begin, stream.written)
             shown, last = stream.fatal_error.feed(text)
             worker.tail = (worker.tail + last)[-TAIL_BYTES:]
             if shown:
@@ -623,7 +628,7 @@ class Supervisor:
     def _open_log(self, worker: WorkerProcess, stream: OutputStream) -> int:
         """The descriptor of a worker's log file, named as Ray names it; -1 when it cannot be opened."""
         suffix = "out" if stream.number == 1 else "err"
-        name = f"worker-{worker_id_of(worker.process).hex()}-{job_of(worker.work)}-{self._shown_pid(worker)}.{suffix}"
+        stream.file = name = f"worker-{worker_id_of(worker.process).hex()}-{job_of(worker.work)}-{self._shown_pid(worker)}.{suffix}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         try:
             return os.open(os.path.join(self._session_dir, "logs", name), flags, 0o600)

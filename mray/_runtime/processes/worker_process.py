@@ -6,7 +6,7 @@ from mray._ipc.output import FatalError, LineSplitter
 
 
 class OutputStream:
-    __slots__ = ("fatal_error", "fd", "held", "last_output", "log", "number", "splitter")
+    __slots__ = ("fatal_error", "fd", "file", "held", "last_output", "log", "number", "splitter", "written")
 
     def __init__(self, fd: int, number: int) -> None:
         self.fd = fd
@@ -15,6 +15,9 @@ class OutputStream:
         self.fatal_error = FatalError()
         #: The log file's descriptor; -1 before the first output.
         self.log = -1
+        #: Its name, and the bytes in it.
+        self.file = ""
+        self.written = 0
         #: The times of the last output, and from which on the beginning of a line has been held back; 0.0: none.
         self.last_output = 0.0
         self.held = 0.0

@@ -25,8 +25,9 @@ from mray._api.current import backend_if_started
 from mray._api.object_ref import ObjectRef
 from mray._common import settings
 from mray._common.ids import ActorID, BaseID, NodeID, TaskID
-from mray._common.kept import io, os
+from mray._common.kept import os
 from mray._inside.sessions import directory_at, sessions
+from mray._observe.log_files import lines_of, tail_of
 from mray._observe.observer import SessionGoneError, ask_node
 from mray.util.state._gather import SessionView
 from mray.util.state._select import Filter, check_filters, check_limit, contradict, matches
@@ -512,8 +513,9 @@ def get_log(
 ) -> Iterator[str | bytes]:
     """Lines of a log file: by its name, or of a worker by its pid, its actor or its task; `suffix` "out" or "err".
 
-    `tail`: this many last lines; -1: all. Bytes with ``encoding=None``. `filter_ansi_code`: without colours. NotImplementedError for
-    `follow`: use ``mray logs --follow``. RayStateApiException for a `submission_id` and for an `attempt_number` of a task.
+    `tail`: this many last lines, each as carriage returns have left it; -1: all, as written. Bytes with ``encoding=None``.
+    `filter_ansi_code`: without colours. NotImplementedError for `follow`: use ``mray logs --follow``. RayStateApiException for a
+    `submission_id` and for an `attempt_number` of a task.
     """
     which = {"node_id": node_id, "node_ip": node_ip, "filename": filename, "actor_id": actor_id, "task_id": task_id, "pid": pid}
     which |= {"submission_id": submission_id, "attempt_number": attempt_number}
@@ -542,9 +544,8 @@ def get_log(
         filename = next((name for found in names.values() for name in found), None)
         if filename is None:
             raise FileNotFoundError(f"no log {suffix} of this worker: it has printed nothing there, or there is none")
-    with io.open(os.path.join(directory, "logs", os.path.basename(filename)), "rb") as file:
-        lines = file.readlines()
-    for line in lines if tail < 0 else lines[max(0, len(lines) - tail) :]:
+    path = os.path.join(directory, "logs", os.path.basename(filename))
+    for line in tail_of(path, tail) if tail >= 0 else lines_of(path):
         if filter_ansi_code:  # latin-1 maps all bytes to themselves
             line = remove_ansi_escape_codes(line.decode("latin-1")).encode("latin-1")
         yield line if encoding is None else line.decode(encoding, errors or "strict")
