@@ -23,6 +23,7 @@ from mray._api.signature import returns_generator
 from mray._api.type_variables import T
 from mray._api.typed import ActorOptions, ActorProxy, Unpack
 from mray._common.messages import ACTOR_STATES
+from mray._common.nearest import nearest
 from mray._common.options import (
     ACTOR_OPTIONS,
     METHOD_OPTIONS,
@@ -33,7 +34,6 @@ from mray._common.options import (
     check_method_options,
     check_namespace,
     complete_actor_options,
-    nearest,
 )
 from mray.exceptions import ActorHandleNotFoundError
 
@@ -223,7 +223,7 @@ def _complete(blueprint: ActorBlueprint, of_class: Mapping[str, Any], in_options
 def _create(
     actor_class: ActorClass[T], blueprint: ActorBlueprint, args: Sequence[Any], kwargs: dict[str, Any], options: dict[str, Any]
 ) -> ActorProxy[T]:
-    blueprint.init.signature.check(args, kwargs)
+    blueprint.init.signature.check(args, kwargs, blueprint.class_name)
     if options["name"] == "":
         raise ValueError("Actor name cannot be an empty string.")
     check_namespace(options["namespace"])
@@ -439,7 +439,7 @@ def _submit(
     """As `ActorMethod.remote`, with every check."""
 
     def submit_checked(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        spec.signature.check(args, kwargs)
+        spec.signature.check(args, kwargs, f"{handle._blueprint.class_name}.{spec.name}")
         return current_backend().submit_method(handle, spec, tuple(args), kwargs, num_returns, options)
 
     return submit_checked(args, kwargs) if spec.decorator is None else spec.decorator(submit_checked)(args, kwargs)
@@ -506,8 +506,8 @@ def method(*args: Any, **options: Any) -> Any:
     for name in options:
         if name not in METHOD_OPTIONS:
             raise AssertionError(
-                f"Unexpected keyword argument to @ray.method: '{name}'. The supported keyword arguments are "
-                f"{list(METHOD_OPTIONS)}.{nearest(name, METHOD_OPTIONS)}"
+                f"Unexpected keyword argument to @ray.method: '{name}'.{nearest(name, METHOD_OPTIONS)} The supported keyword arguments are "
+                f"{list(METHOD_OPTIONS)}."
             )
     check_method_options(options)
 

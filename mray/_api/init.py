@@ -16,7 +16,8 @@ from mray._api.logging_config import LoggingConfig
 from mray._api.typed import InitOptions, Unpack
 from mray._common import settings
 from mray._common.log import configure_first, logger
-from mray._common.options import SessionOptions, nearest, session_options
+from mray._common.nearest import nearest
+from mray._common.options import SessionOptions, session_options
 from mray._common.version import __version__
 
 if TYPE_CHECKING:

@@ -184,7 +184,7 @@ def _submit(function: RemoteFunction, args: Sequence[Any], kwargs: dict[str, Any
     """As `RemoteFunction.remote`, with every check."""
 
     def submit_checked(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        function.signature.check(args, kwargs)
+        function.signature.check(args, kwargs, function.name.rpartition(".")[2])
         return current_backend().submit_task(function, tuple(args), kwargs, options)
 
     return submit_checked(args, kwargs) if function.decorator is None else function.decorator(submit_checked)(args, kwargs)

@@ -98,13 +98,25 @@ class CallSignature:
                 return False
         return all(place < count or name in kwargs for name, place in self._required)
 
-    def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Raise TypeError, with `inspect`'s text, for an invalid call."""
+    def check(self, args: Sequence[Any], kwargs: Mapping[str, Any], name: str = "") -> None:
+        """Raise TypeError, with `inspect`'s text and the function's `name`, for an invalid call."""
         if not self.accepts(len(args), kwargs):
-            self.signature().bind(*args, **kwargs)
+            try:
+                self.signature().bind(*args, **kwargs)
+            except TypeError as error:
+                if not name:
+                    raise
+                raise TypeError(f"{error}, in a call of {name}{self.outline()}") from None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return CallSignature, (self.parameters,)
+
+    def outline(self) -> str:
+        """The signature without types."""
+        signature = self.signature()
+        empty = inspect.Parameter.empty
+        parameters = [each.replace(annotation=empty) for each in signature.parameters.values()]
+        return str(signature.replace(parameters=parameters, return_annotation=empty))
 
     def __str__(self) -> str:
         """The signature for error texts: without the return type."""

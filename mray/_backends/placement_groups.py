@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mray._api.object_ref import ObjectRef
 from mray._api.placement_group import PlacementGroup
 from mray._common import messages as m
+from mray._common.amounts import readable
 from mray._common.ids import PlacementGroupID, new_object_id, new_placement_group_id
 from mray._common.labels import selects
 from mray._common.placement_options import NODE_ID_LABEL, check_fit, is_group_strategy, launch_hooks, why_no_node
@@ -129,8 +130,9 @@ def refusal(client: Client, options: Mapping[str, Any], what: str, wanted: Mappi
     there = info["resources"]
     for name, amount in () if wanted is None else wanted.items():
         if amount > there.get(name, 0.0):
-            has = ", ".join(f"{key}: {value:g}" for key, value in sorted(there.items()) if not key.startswith("node:"))
-            text = f"{what} asks for {name}: {amount:g}, and this machine has {{{has}}}. Ask for less, or declare more in init()."
+            has = ", ".join(f"{key}: {readable(key, value)}" for key, value in sorted(there.items()) if not key.startswith("node:"))
+            wish = f"{what} asks for {name}: {readable(name, amount)}"
+            text = f"{wish}, and this machine has {{{has}}}. Ask for less, or declare more in init()."
             client.unschedulable.report(text)
             return text
     if options["scheduling_strategy"] is None and options["label_selector"] is None:

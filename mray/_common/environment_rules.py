@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mray._common.kept import io, os
+from mray._common.nearest import nearest
 
 SUPPORTED = (
     "env_vars",
@@ -58,7 +59,7 @@ def check_environment(environment: Mapping[str, Any] | None) -> None:
         if name in REFUSED:
             raise NotImplementedError(f"runtime_env[{name!r}] is not supported by mray: {REFUSED[name]}.")
         if name not in SUPPORTED:
-            raise ValueError(f"runtime_env has no field {name!r}; its fields are {list(SUPPORTED)}.")
+            raise ValueError(f"runtime_env has no field {name!r}.{nearest(name, SUPPORTED)} Its fields are {list(SUPPORTED)}.")
         check = _CHECKS.get(name)
         if check is not None:
             check(value)

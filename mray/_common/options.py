@@ -7,7 +7,7 @@ Ray's, since programs match on them.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from math import inf
 from operator import index
 from types import NoneType
@@ -18,6 +18,7 @@ from mray._common.accelerator_kinds import wrong_with_quantity
 from mray._common.environment_rules import check_environment
 from mray._common.kept import os
 from mray._common.labels import wrong_with_fallbacks, wrong_with_selector
+from mray._common.nearest import nearest
 from mray._common.placement_options import check_place_options, wrong_with_affinity, wrong_with_strategy
 from mray._common.record import Record
 from mray._common.spilling import is_spilling, spill_directory
@@ -275,18 +276,11 @@ def _has_type(value: Any, types: Any) -> bool:
     return False
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A suggestion to append to an error text; "" where no known name is similar."""
-    from difflib import get_close_matches  # noqa: PLC0415  (only where something is refused)
-
-    return "".join(f" Did you mean {each!r}?" for each in get_close_matches(name, known, 1))
-
-
 def _check(declared: Mapping[str, Option], given: Mapping[str, Any], what: str) -> None:
     for name, value in given.items():
         option = declared.get(name)
         if option is None:
-            raise ValueError(f"Invalid option keyword {name} for {what}. Valid ones are {list(declared)}.{nearest(name, declared)}")
+            raise ValueError(f"Invalid option keyword {name} for {what}.{nearest(name, declared)} Valid ones are {list(declared)}.")
         if not _has_type(value, option.types):
             raise TypeError(f"The type of keyword '{name}' must be {option.types}, but received type {type(value)}")
         if option.check is not None and (wrong := option.check(name, value)):

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from mray._common import clock, settings
+from mray._common.amounts import readable_bytes
 from mray._common.finding import BAD, NOTE, OK, WARNING, Finding
 from mray._common.memory_options import monitor_options
 from mray._common.version import __version__
@@ -28,7 +29,6 @@ from mray._runtime.node.memory_usage import Group, command_of, is_in, largest_ot
 from mray.cli import python_build
 from mray.cli.columns import counted
 from mray.cli.commands.stack import find_py_spy
-from mray.util.state.common import readable_bytes
 
 #: A smaller file system has too little room for arrays, as docker's default for shared memory; and the fraction of memory that is too
 #: little.

@@ -708,7 +708,7 @@ def test_more_memory_than_there_is(fresh, init, engine):
         return True
 
     if engine == "mray":
-        with pytest.raises(ray.exceptions.TaskUnschedulableError, match="memory: 5.25"):
+        with pytest.raises(ray.exceptions.TaskUnschedulableError, match="memory: 501.000 MiB, "):
             ray.get(task.remote())
     else:
         assert ray.wait([ref := task.remote()], timeout=1) == ([], [ref])

@@ -218,6 +218,9 @@ KNOWN: tuple[Known, ...] = (
 _TEXTS = (
     # mray has an option of its own.
     (re.compile(r" 'cpu_affinity',"), ""),
+    # Ray does not name the function.
+    (re.compile(r", in a call of [\w.]+\(.*\)", re.DOTALL), ""),
+    (re.compile(r" Did you mean '\w+'\?"), ""),
     # The report of what cannot be pickled has a form of its own.
     (re.compile(r":\n=+\nChecking Serializability.*", re.DOTALL), ""),
     (re.compile(r":\n(?:argument )?`[^\n]*, cannot be pickled: .*", re.DOTALL), ""),

@@ -60,7 +60,11 @@ WRONG_FOR_TASKS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ),
     ({"object_store_memory": 1}, ValueError, "Setting 'object_store_memory' is not implemented for tasks"),
     ({"_generator_backpressure_num_objects": 0}, ValueError, "_generator_backpressure_num_objects=0 is not allowed."),
-    ({"max_restarts": 1}, ValueError, "Invalid option keyword max_restarts for remote functions. Valid ones are ["),
+    (
+        {"max_restarts": 1},
+        ValueError,
+        "Invalid option keyword max_restarts for remote functions. Did you mean 'max_retries'? Valid ones are [",
+    ),
     ({"num_returns": "streaming"}, ValueError, "num_returns='streaming' can only be used with generator functions"),
     ({"fallback_strategy": [{"x": 1}]}, ValueError, "Unsupported option found: 'x'. Only ['label_selector'] is currently supported."),
     (
@@ -228,7 +232,8 @@ def test_auto_is_no_module(monkeypatch: pytest.MonkeyPatch, given: Any, variable
         ({"labels": {"a": 3}}, TypeError, "labels must map text to text"),
         ({"preload": "torch"}, TypeError, "preload must be a list"),
         ({"runtime_env": {"env_vars": {"A": 1}}}, TypeError, "must be of type Dict[str, str]"),
-        ({"runtime_env": {"colour": "red"}}, ValueError, "runtime_env has no field 'colour'; its fields are ['env_vars'"),
+        ({"runtime_env": {"colour": "red"}}, ValueError, "runtime_env has no field 'colour'. Its fields are ['env_vars'"),
+        ({"runtime_env": {"env_var": {}}}, ValueError, "runtime_env has no field 'env_var'. Did you mean 'env_vars'? Its fields are ["),
         ({"node_name": 3}, TypeError, "_node_name must be a str, got 3"),
         ({"node_ip_address": 3}, TypeError, "_node_ip_address must be a str, got 3"),
         ({"object_spilling_directory": 3}, TypeError, "object_spilling_directory must be a path, got <class 'int'>"),

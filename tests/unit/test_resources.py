@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mray._common.amounts import readable
 from mray._decide.scheduler.resources import FREE, UNIT, ResourcePool, to_amounts
 
 
@@ -135,3 +136,10 @@ def test_the_topology_is_not_asked_for_where_there_is_no_choice():
     assert pool.ids_of(take(pool, GPU=2)) == (0, 1)
     alone = ResourcePool({}, [0], apart)
     assert alone.ids_of(take(alone, GPU=0.5)) == (0,)
+
+
+def test_amounts_of_memory_have_units_and_others_no_exponent():
+    pool = ResourcePool({"CPU": 2, "memory": 15_000_000_000, "tokens": 12_345_678})
+    why = pool.shortage(to_amounts({"memory": 2e13}))
+    assert why == "it has {'CPU': 2.0, 'memory': 13.970 GiB, 'tokens': 12345678.0}, and of 'memory' only 13.970 GiB"
+    assert (readable("memory", 2e13), readable("tokens", 12_345_678), readable("GPU", 0.1)) == ("18.190 TiB", "12345678", "0.1")

@@ -65,7 +65,7 @@ def test_an_actor_that_holds_no_cpu_waits_for_what_it_holds():
     stage.join_all()
     assert stage.states() == ["pending"]
     [wait] = stage.scheduler.waits()
-    assert "it asks for {'memory': 5.0}, 4 of 10 memory are free" in wait
+    assert "it asks for {'memory': 5 B}, 4 B of 10 B memory are free" in wait
     stage(events.ActorKilled(b"holder", True))
     stage.die(stage.killed[-1])
     stage.construct()

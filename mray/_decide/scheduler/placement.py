@@ -118,7 +118,7 @@ class BundleSite:
         wanted = {name: units for name, units in amounts.items() if name != FREE}
         if any(_fits(wanted, bundle) for bundle in bundles):
             return None
-        return f"{describe(wanted)} does not fit into any of its bundles {[to_quantities(bundle) for bundle in bundles]}"
+        return f"{describe(wanted)} does not fit into any of its bundles [{', '.join(map(describe, bundles))}]"
 
 
 def _fits(wanted: Amounts, bundle: Amounts) -> bool:
@@ -238,8 +238,7 @@ class Groups:
             reason = reason and reason.replace("it has", "this machine has", 1)
         if reason is None:
             return None
-        bundles = [to_quantities(bundle) for bundle in group.bundles]
-        return f"The {group.label} with the bundles {bundles} can never be created: {reason}."
+        return f"The {group.label} with the bundles [{', '.join(map(describe, group.bundles))}] can never be created: {reason}."
 
     def created(self, group: GroupRecord) -> None:
         group.holding = None

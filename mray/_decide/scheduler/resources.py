@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from mray._common.accelerator_kinds import KINDS, GpuId
+from mray._common.amounts import BYTES, readable
 from mray._decide.scheduler.policy import choose_device
 
 UNIT = 10_000
@@ -42,8 +43,9 @@ def to_quantities(amounts: Mapping[str, int]) -> dict[str, float]:
 
 
 def describe(amounts: Mapping[str, int]) -> str:
-    """Format as ``{'CPU': 1.0, 'GPU': 0.5}``."""
-    return repr(to_quantities(amounts))
+    """Format as ``{'CPU': 1.0, 'memory': 1.500 GiB}``."""
+    shown = (f"{name!r}: {readable(name, units) if name in BYTES else units}" for name, units in to_quantities(amounts).items())
+    return f"{{{', '.join(shown)}}}"
 
 
 class Holding:
@@ -108,7 +110,7 @@ class ResourcePool:
         """Why these amounts can never be granted, or None."""
         for name, units in amounts.items():
             if units > self.total.get(name, 0):
-                return f"it has {describe(self._declared())}, and of {name!r} only {from_units(self.total.get(name, 0))}"
+                return f"it has {describe(self._declared())}, and of {name!r} only {readable(name, from_units(self.total.get(name, 0)))}"
         gpus = amounts.get(GPU, 0)
         if gpus > UNIT and gpus % UNIT:
             return "more than one GPU must be asked for in whole numbers"

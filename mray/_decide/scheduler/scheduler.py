@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from mray._common.accelerator_kinds import GpuId, named_gpus
+from mray._common.amounts import readable
 from mray._common.causes import Cause
 from mray._common.event_log import EventLog
 from mray._common.messages import (
@@ -502,7 +503,8 @@ class Scheduler:
         if claimant is None or claimant.over or claimant.holding is not None or claimant.worker is not None:
             return
         lacking = self.pool.lacking(claimant.needs_free) or ""
-        there = f"it asks for {describe(claimant.needs_free)}, and of {lacking!r} only {self.pool.available().get(lacking, 0)} is free"
+        free = readable(lacking, self.pool.available().get(lacking, 0))
+        there = f"it asks for {describe(claimant.needs_free)}, and of {lacking!r} only {free} is free"
         self.evict(claimant, CAUSE_REFUSED, f"{claimant.label}: {_FULL}: {there}.")
 
     def _seat(self, claimant: Claimant) -> None:

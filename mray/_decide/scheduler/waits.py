@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
+from mray._common.amounts import readable
 from mray._common.record import Record
 from mray._decide.scheduler.records import ActorRecord, Claimant, GrantedLease
 from mray._decide.scheduler.resources import FREE, describe, from_units
@@ -67,7 +68,8 @@ def sentence(scheduler: WaitsContext, wait: Wait) -> str:
     if total is None:  # in a placement group
         what = "its placement group does not have that much free"
     else:
-        what = f"{from_units(scheduler.pool.free.get(lacks, 0)):g} of {from_units(total):g} {lacks} are free"
+        free = readable(lacks, from_units(scheduler.pool.free.get(lacks, 0)))
+        what = f"{free} of {readable(lacks, from_units(total))} {lacks} are free"
     holders = [_described(each, lacks) for each in _holders(scheduler, lacks)]
     if len(holders) > _MOST_NAMED:
         holders[_MOST_NAMED:] = [f"{len(holders) - _MOST_NAMED} more"]
@@ -82,7 +84,7 @@ def _described(holder: Claimant, name: str) -> str:
     what = "a task that waits" if lent else "a running task" if isinstance(holder, GrantedLease) else holder.label
     called = f" {holder.name!r}" if isinstance(holder, ActorRecord) and holder.name else ""
     units = holder.amounts.get(name)
-    return f"{what}{called}{pid}{f' has {from_units(units):g}' if units else ''}"
+    return f"{what}{called}{pid}{f' has {readable(name, from_units(units))}' if units else ''}"
 
 
 def root_of_waiting(claimant: Claimant) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from mray._common.amounts import readable_bytes
 from mray.cli.columns import counted
 from mray.cli.terminal import DONE, add_format, add_session, parser, run_command, show
 from mray.util.state.api import look
-from mray.util.state.common import ObjectState, WorkerState, readable_bytes
+from mray.util.state.common import ObjectState, WorkerState
 
 SUMMARY = "show who holds how much memory, and the largest objects"
 

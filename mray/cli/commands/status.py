@@ -9,12 +9,13 @@ from collections import Counter
 from datetime import datetime
 from typing import Any
 
+from mray._common.amounts import readable, readable_bytes
 from mray._inside.sessions import address_of, sessions
 from mray.cli.columns import counted
 from mray.cli.samples import resources
 from mray.cli.terminal import DONE, NO_SESSION, add_format, add_session, parser, run_command, show
 from mray.util.state.api import SessionView, look, session_directory
-from mray.util.state.common import ActorState, JobState, NodeState, readable_bytes
+from mray.util.state.common import ActorState, JobState, NodeState
 from mray.util.state.exception import ServerUnavailable
 
 SUMMARY = "show the running sessions: resources, actors, workers, what waits"
@@ -102,7 +103,7 @@ def _in_words(status: dict[str, Any]) -> str:
 
 def _wish(demand: dict[str, Any]) -> str:
     kind, _space, name = demand["label"].partition(" ")
-    resources = ", ".join(f"{key} {amount:g}" for key, amount in demand["resources"].items())
+    resources = ", ".join(f"{key} {readable(key, amount)}" for key, amount in demand["resources"].items())
     return f"{f'{name}()' if kind == 'task' else demand['label']} for {resources or 'a worker'}"
 
 

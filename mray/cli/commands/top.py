@@ -20,12 +20,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from mray._common.amounts import readable_bytes
 from mray.cli.columns import Column, counted, cut, lines
 from mray.cli.live import LivePage
 from mray.cli.samples import Sample, is_driver, resources, take
 from mray.cli.terminal import DONE, NOT_FOUND, USAGE, add_session, lacks, parser, port, run_command
 from mray.util.state.api import look, session_directory
-from mray.util.state.common import WorkerState, readable_bytes
+from mray.util.state.common import WorkerState
 from mray.util.state.exception import ServerUnavailable
 
 #: columns without a terminal

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from mray._common import settings
+from mray._common.amounts import readable_bytes
 
 __all__ = [
     "DEFAULT_LIMIT",
@@ -47,15 +48,6 @@ DEFAULT_RPC_TIMEOUT = 30
 
 def _time(milliseconds: float) -> str:
     return "" if not milliseconds else datetime.fromtimestamp(milliseconds / 1000).isoformat(" ", "milliseconds")
-
-
-def readable_bytes(count: float) -> str:
-    """A size with its unit: ``1.500 MiB``."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(count) < 1024 or unit == "GiB":
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.3f} {unit}"
-        count /= 1024
-    raise AssertionError
 
 
 def _size(count: float) -> str:
