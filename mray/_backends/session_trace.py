@@ -56,17 +56,18 @@ def timeline(directory: str, timeout: float = PATIENCE, *, with_running: bool = 
     """
     snapshot = ask_node(directory, "snapshot", timeout)
     roles = {row["process"]: row["role"] for row in snapshot["processes"]}
+    named = {row["process"]: f"the {row['role']} of pid {row['pid']}" for row in snapshot["processes"]}
     lost: dict[str, str] = {}
     recordings: list[Recording] = []
     answers = ask_processes(directory, roles, ["trace"], timeout)
     for process in sorted(answers, key=lambda each: roles[each] != m.ROLE_DRIVER):
         told = answers[process]
         if isinstance(told, str):
-            lost[f"{roles[process]} {process}"] = told
+            lost[named[process]] = told
             continue
         well, found = told["trace"]
         if not well:
-            lost[f"{roles[process]} {process}"] = str(found)
+            lost[named[process]] = str(found)
         elif found is not None:
             if with_running:
                 now = monotonic_ns()
@@ -81,7 +82,7 @@ def timeline(directory: str, timeout: float = PATIENCE, *, with_running: bool = 
             recordings += _recordings(recorded)
     for dead in snapshot["dead_workers"]:
         if dead["pid"] not in left:
-            lost[f"worker {dead['process']}"] = "has ended"
+            lost[f"the worker of pid {dead['pid']}"] = "has ended"
     info = {"session": snapshot["session_name"], "lost": lost, "unix_nanoseconds": time_ns() - monotonic_ns()}
     began = {each.pid: min(span.begin for span in each.spans) for each in reversed(recordings) if each.spans}
     drivers = {each.pid for each in recordings if each.name == m.ROLE_DRIVER}

@@ -4,7 +4,7 @@
 const [TOKEN, WANTED] = location.hash.slice(1).split(":");
 const $ = (selector, inside = document) => inside.querySelector(selector);
 const QUICKEST = 1000, KEPT_LOOKS = 30;
-const page = { tab: "processes", session: "", sessions: [], now: null, before: null, sort: {}, pid: null, graph: "", pictures: new Map(), looks: new Map(), of: {}, printed: { lines: [] }, seconds: 10, tasks: null, objects: null };
+const page = { tab: "processes", session: "", sessions: [], now: null, before: null, sort: {}, pid: null, process: null, tiles: new Set(), graph: "", pictures: new Map(), looks: new Map(), of: {}, printed: { lines: [] }, seconds: 10, tasks: null, objects: null };
 
 // ---------------------------------------------------------------------------------------------- asking
 async function ask(path, query = {}) {
@@ -16,9 +16,12 @@ async function ask(path, query = {}) {
   return found;
 }
 
+// What went wrong stays in sight, above everything else: what is shown then is of an earlier time.
 function say(text, bad = false) {
-  $("#state").textContent = text;
-  $("#state").classList.toggle("bad", bad);
+  $("#state").textContent = bad ? "" : text;
+  $("#bad").hidden = !bad;
+  $("#bad").textContent = bad ? `${text}${page.now ? `; what is shown is of ${page.now.time}` : ""}` : "";
+  document.body.classList.toggle("stale", bad);
 }
 
 async function round() {
@@ -28,18 +31,18 @@ async function round() {
     if (!page.sessions.some((each) => each.session_dir === page.session)) {
       const gone = page.session;
       const next = page.sessions.find((each) => each.name === WANTED) || page.sessions[0];
-      if (!gone || next) choose(next ? next.session_dir : "");
+      if (!gone || next) choose(next ? next.session_dir : "", gone);
       if (gone && !page.sessions.length) { say(`${nameOf(gone)} has ended`, true); return began; }
     }
     drawSessions();
     if (!page.session) { say("no session is running"); draw(); return began; }
     const found = await ask("look");
     page.before = page.now;
-    page.now = { ...found, moment: performance.now() };
+    page.now = { ...found, moment: performance.now(), time: new Date().toLocaleTimeString() };
     note();
     if (page.tab === "tasks") page.tasks = await ask("tasks");
     if (page.tab === "logs") await readLog();
-    say(`asked ${new Date().toLocaleTimeString()}, ${Math.round(performance.now() - began)} ms`);
+    say(`asked ${page.now.time}, ${Math.round(performance.now() - began)} ms`);
     draw();
   } catch (error) {
     say(error instanceof TypeError ? "the program that serves this page has ended" : error.message, true);
@@ -56,8 +59,8 @@ async function forever() {
   }
 }
 
-function choose(directory) {
-  Object.assign(page, { session: directory, now: null, before: null, pid: null, graph: "", of: {}, printed: { lines: [] }, tasks: null, objects: null });
+function choose(directory, ended = "") {
+  Object.assign(page, { session: directory, ended, now: null, before: null, pid: null, process: null, tiles: new Set(), graph: "", of: {}, printed: { lines: [] }, tasks: null, objects: null });
   page.pictures.clear();
   page.looks.clear();
   $("#detail").hidden = true;
@@ -84,9 +87,19 @@ function bytes(count) {
   }
 }
 const figure = (number) => number === null || number === undefined || Number.isNaN(number) ? "" : number >= 100 ? Math.round(number).toLocaleString("en") : Number(number.toPrecision(3)).toString();
-const counted = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
+const counted = (number, noun, many = `${noun}s`) => `${number.toLocaleString("en")} ${number === 1 ? noun : many}`;
 const GOOD = /^(ALIVE|FINISHED|CREATED|RUNNING|idle|graph)$/, BUSY = /^(busy|RUNNING)$/, BAD = /^(DEAD|FAILED|BROKEN)$/, WARN = /PENDING|RESTARTING|restarting|starting|DEPENDENCIES|SUBMITTED/;
 const stateClass = (word) => BUSY.test(word) ? "busy" : GOOD.test(word) ? "good" : BAD.test(word) ? "bad" : WARN.test(word) ? "warn" : "";
+
+// Sentences about processes, those that differ in the process alone as one.
+function folded(sentences) {
+  const reasons = new Map();
+  for (const each of sentences) {
+    const [, process, reason] = /^(.*? of pid \d+):? (.*)$/.exec(each) || [null, "", each];
+    reasons.set(reason, [...(reasons.get(reason) || []), process]);
+  }
+  return [...reasons].map(([reason, found]) => `${found.slice(0, 3).join(", ")}${found.length > 3 ? ` and ${found.length - 3} more` : ""}${found[0] ? ": " : ""}${reason}`);
+}
 
 // A number's growth per second since the last poll.
 function rate(row, column, key, rows) {
@@ -212,9 +225,10 @@ const TABS = {
   logs: () => null,
 };
 
-function tile(title, value, share) {
-  const part = Number.isFinite(share) ? `<i style="--share:${Math.min(1, Math.max(0, share))}"></i>` : "";
-  return `<div class="tile"><small>${escape(title)}</small><b>${escape(value)}</b>${part}</div>`;
+// A value, and below it a bar or a few words. All have one height, and a tile that was shown stays, so that nothing moves.
+function tile(title, value, { share, more = "" } = {}) {
+  const part = Number.isFinite(share) ? `<i style="--share:${Math.min(1, Math.max(0, share))}"></i>` : `<small>${escape(more)}</small>`;
+  return `<div class="tile" title="${escape(`${title}: ${value}${more ? `, ${more}` : ""}`)}"><small>${escape(title)}</small><b>${escape(value)}</b>${part}</div>`;
 }
 
 function drawTiles() {
@@ -223,18 +237,19 @@ function drawTiles() {
   const total = node.resources_total, free = node.resources_available || {};
   const living = workers.filter((each) => each.is_alive), memory = living.reduce((sum, each) => sum + (each.rss_bytes || 0), 0);
   const counts = actors.reduce((found, each) => ({ ...found, [each.state]: (found[each.state] || 0) + 1 }), {});
-  const tiles = [];
-  for (const [name, amount] of Object.entries(total)) {
-    if (/memory|^node:|^accelerator_type:/.test(name)) continue;
-    const used = amount - (free[name] || 0);
-    tiles.push(tile(name, `${figure(used)} of ${figure(amount)}`, used / amount));
-  }
-  tiles.push(tile("load", `${figure(load)} on ${cores} cores`, load / cores), tile("memory of processes", bytes(memory)));
-  tiles.push(tile("objects", `${bytes(node.object_store_bytes)} of ${bytes(object_store_memory)}`, node.object_store_bytes / object_store_memory));
-  tiles.push(tile("actors", ["ALIVE", ...Object.keys(counts).filter((each) => each !== "ALIVE")].map((word) => `${counts[word] || 0} ${word.toLowerCase().replaceAll("_", " ")}`).join(", ")));
-  tiles.push(tile("workers", living.length - living.filter((each) => each.worker_type === "DRIVER").length), tile("graphs", graphs.length));
-  if (demands.length) tiles.push(tile("wait for resources", demands.length));
-  for (const gpu of node.gpus || []) tiles.push(tile(`GPU ${gpu.index}, ${figure(gpu.busy)} % busy`, `${bytes(gpu.used_bytes)} of ${bytes(gpu.total_bytes)}`, gpu.used_bytes / gpu.total_bytes));
+  const others = Object.keys(counts).filter((each) => each !== "ALIVE").map((word) => `${counts[word]} ${word.toLowerCase().replaceAll("_", " ")}`);
+  for (const name of Object.keys(total)) if (!/memory|^node:|^accelerator_type:/.test(name)) page.tiles.add(name);
+  const tiles = [...page.tiles].map((name) => {
+    const amount = total[name] || 0, used = amount - (free[name] || 0);
+    return tile(name, `${figure(used)} of ${figure(amount)}`, { share: amount ? used / amount : 0 });
+  });
+  tiles.push(tile("load", `${load.toFixed(2)} on ${cores}`, { share: load / cores }));
+  tiles.push(tile("memory", bytes(memory), { more: `of ${counted(living.length, "process", "processes")}` }));
+  tiles.push(tile("objects", `${bytes(node.object_store_bytes)} of ${bytes(object_store_memory)}`, { share: node.object_store_bytes / object_store_memory }));
+  tiles.push(tile("actors", `${(counts.ALIVE || 0).toLocaleString("en")} alive`, { more: others.join(", ") }));
+  tiles.push(tile("workers", (living.length - living.filter((each) => each.worker_type === "DRIVER").length).toLocaleString("en"), { more: demands.length ? `${counted(demands.length, "demand")} wait` : "" }));
+  tiles.push(tile("graphs", graphs.length));
+  for (const gpu of node.gpus || []) tiles.push(tile(`GPU ${gpu.index}, ${figure(gpu.busy)} % busy`, `${bytes(gpu.used_bytes)} of ${bytes(gpu.total_bytes)}`, { share: gpu.used_bytes / gpu.total_bytes }));
   $("#tiles").innerHTML = tiles.join("");
 }
 
@@ -249,11 +264,13 @@ function drawSessions() {
 
 function draw() {
   drawTiles();
+  drawProcess();
   for (const button of document.querySelectorAll("#tabs button")) button.setAttribute("aria-selected", button.dataset.tab === page.tab);
   $("#tools").hidden = page.tab === "timeline" || page.tab === "graphs";
   const missing = page.now?.missing || [];
-  $("#missing").hidden = !missing.length;
-  $("#missing").textContent = missing.length ? `Not every process has answered: ${missing.join("; ")}` : "";
+  const notes = [...(page.ended ? [`${nameOf(page.ended)} has ended; this is another session.`] : []), ...(missing.length ? [`Not every process has answered: ${folded(missing).join("; ")}`] : [])];
+  $("#missing").hidden = !notes.length;
+  $("#missing").textContent = notes.join(" ");
   if (!page.now) { $("#view").innerHTML = '<p class="dim">No session is running. This page shows the next one.</p>'; return; }
   if (page.tab === "timeline") return drawTimeline();
   if (page.tab === "logs") return drawLogs();
@@ -361,13 +378,23 @@ function clock(time) {
 }
 
 // ---------------------------------------------------------------------------------------------- a process
-async function showProcess(pid) {
-  page.pid = pid;
-  const row = page.now.workers.find((each) => each.pid === pid && each.is_alive);
-  const facts = row ? [["id", row.worker_id], ["actor", row.actor_id], ["runs", row.current_task], ["waits for", [...(row.waits_for || []), ...(row.waits_in_graphs || [])].join("; ")], ["memory", bytes(row.rss_bytes)], ["CPU time", `${figure(row.cpu_seconds)} s`], ["GPUs", (row.gpu_ids || []).join(", ")], ["calls done", row.num_finished]] : [];
-  $("#detail").hidden = false;
-  $("#detail h2").textContent = row ? `${whose(row) || "worker"} (pid ${pid})` : `pid ${pid} has ended`;
+// The panel: facts of each look, and the stack that was asked for.
+function drawProcess() {
+  if (page.pid === null) return;
+  const row = page.now?.workers.find((each) => each.pid === page.pid && each.is_alive);
+  page.process = row || page.process;
+  const known = page.process;
+  const facts = known ? [["id", known.worker_id], ["actor", known.actor_id], ["runs", known.current_task], ["waits for", [...(known.waits_for || []), ...(known.waits_in_graphs || [])].join("; ")], ["memory", bytes(known.rss_bytes)], ["CPU time", `${figure(known.cpu_seconds)} s`], ["GPUs", (known.gpu_ids || []).join(", ")], ["calls done", known.num_finished]] : [];
+  $("#detail h2").textContent = `${(known && whose(known)) || "worker"} (pid ${page.pid})${row ? "" : " has ended"}`;
+  $("#detail").classList.toggle("ended", !row);
   $("#detail dl").innerHTML = facts.filter(([, value]) => value !== null && value !== "" && value !== undefined).map(([name, value]) => `<dt>${escape(name)}</dt><dd>${escape(value)}</dd>`).join("");
+}
+
+async function showProcess(pid) {
+  if (pid !== page.pid) page.process = null;
+  page.pid = pid;
+  $("#detail").hidden = false;
+  drawProcess();
   $("#detail pre").textContent = "asks for its stack ...";
   try {
     const found = await ask("stack", { pid });
@@ -376,6 +403,11 @@ async function showProcess(pid) {
   } catch (error) {
     if (page.pid === pid) $("#detail pre").textContent = error.message;
   }
+}
+
+function hideProcess() {
+  $("#detail").hidden = true;
+  Object.assign(page, { pid: null, process: null });
 }
 
 // ---------------------------------------------------------------------------------------------- what the user does
@@ -394,7 +426,7 @@ document.addEventListener("click", async (event) => {
     page.sort[target.dataset.kind] = [target.dataset.by, by === target.dataset.by ? !up : !target.classList.contains("number")];
     draw();
   } else if (row) await showProcess(Number(row.dataset.pid));
-  else if (target.id === "close") { $("#detail").hidden = true; page.pid = null; draw(); }
+  else if (target.id === "close") { hideProcess(); draw(); }
   else if (target.id === "again") await showProcess(page.pid);
   else if (target.id === "printed") { page.of = { pid: page.pid }; await readLog(); $("#detail").hidden = true; go("logs"); }
   else if (target.id === "largest") { target.disabled = true; try { page.objects = await ask("objects"); draw(); } catch (error) { say(error.message, true); } }
@@ -402,7 +434,7 @@ document.addEventListener("click", async (event) => {
   else if (target.closest("[data-file]")) { const { file } = target.closest("[data-file]").dataset; page.of = file ? { file } : {}; await round(); }
 });
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape") { $("#detail").hidden = true; page.pid = null; }
+  if (event.key === "Escape") hideProcess();
   if (event.key === "Enter" && event.target.matches?.("tr[data-pid]")) showProcess(Number(event.target.dataset.pid));
 });
 document.addEventListener("change", (event) => {

@@ -1,15 +1,18 @@
 """A trace as a page: a lane for each track, a colour for each function, arrows from writers to readers. Pure.
 
-Waiting and transfers have the colours of their kinds. A call that is not over has a dashed outline.
+A function's colour is chosen by its name, so that it is the same on every page. Waiting and transfers have the colours of their
+kinds. A call that is not over has a dashed outline.
 """
 
 from __future__ import annotations
 
+import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 
 from mray._inside.spans import RUNNING, Message, Recording, Span, kinds, messages, spans_by_track
 from mray._picture.figure import owner_colors
-from mray._picture.page import Slice, page
+from mray._picture.page import FAILED, RUNS, Slice, page
 
 #: By kind; distinguishable with red-green colour blindness (after Okabe and Ito).
 COLOURS = {
@@ -27,9 +30,14 @@ COLOURS = {
     kinds.SUBMIT: "#CC79A7",
 }
 MOST_ARROWS = 400
-#: Functions with their own colour: those that took longest.
-MOST_COLOURED = 10
-OTHERS = "#B8B8B8"
+#: of a page that a browser loads and moves without delay
+MOST_SLICES = 250_000
+#: Functions in the legend: those that took longest.
+MOST_NAMED = 10
+#: Colours of functions; two functions have the same one where their names choose it and no other is free.
+_COLOURS = owner_colors(32)
+#: Processes that a sentence lists.
+_MOST_LISTED = 5
 _OF_FUNCTIONS = frozenset({kinds.CALL, kinds.COMPUTE})
 
 
@@ -39,26 +47,63 @@ def function_of(span: Span) -> str:
 
 
 def function_colours(spans: Iterable[Span]) -> dict[str, str]:
-    """A colour for each function, the longest-running first; `OTHERS` when the colours run out."""
+    """A colour for each function, chosen by its name. Of two that choose the same, the one that was called first has it, so that a
+    function that is called later changes no other's colour.
+    """
+    begun: dict[str, int] = {}
+    for span in spans:
+        if span.kind in _OF_FUNCTIONS:
+            name = function_of(span)
+            begun[name] = min(begun.get(name, span.begin), span.begin)
+    chosen: dict[str, str] = {}
+    free = set(_COLOURS)
+    for name in sorted(begun, key=lambda name: (begun[name], name)):
+        place = zlib.crc32(name.encode()) % len(_COLOURS)
+        wanted = _COLOURS[place:] + _COLOURS[:place]
+        chosen[name] = next((colour for colour in wanted if colour in free), wanted[0])
+        free.discard(chosen[name])
+    return chosen
+
+
+def longest_functions(spans: Iterable[Span]) -> list[str]:
+    """The functions that took longest, in the sum of their calls, first."""
     times: dict[str, int] = {}
     for span in spans:
         if span.kind in _OF_FUNCTIONS:
             times[function_of(span)] = times.get(function_of(span), 0) + span.end - span.begin
-    longest = sorted(times, key=lambda name: (-times[name], name))
-    own = owner_colors(min(len(longest), MOST_COLOURED))
-    return {name: own[place] if place < len(own) else OTHERS for place, name in enumerate(longest)}
+    return sorted(times, key=lambda name: (-times[name], name))
 
 
-def timeline_page(recordings: Sequence[Recording], *, begin: float = 0.0, seconds: float | None = None) -> tuple[str, int]:
+def left_out(lost: Mapping[str, str]) -> list[str]:
+    """Sentences about the processes of which a trace has nothing, from its ``info["lost"]``: one for each reason."""
+    reasons: defaultdict[str, list[str]] = defaultdict(list)
+    for process, reason in lost.items():
+        reasons[reason].append(process)
+    return [f"Left out ({reason}): {_listed(processes)}." for reason, processes in reasons.items()]
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_LISTED:,} more" if len(names) > _MOST_LISTED else ""
+    return f"{', '.join(names[:_MOST_LISTED])}{more}"
+
+
+def timeline_page(
+    recordings: Sequence[Recording], *, begin: float = 0.0, seconds: float | None = None, lost: Mapping[str, str] | None = None
+) -> tuple[str, int]:
     """The page of a window, which starts `begin` seconds after the first span and lasts `seconds`; and the number of slices on it.
 
-    ValueError when the window has no spans.
+    ValueError when the window has no spans. Of too many the latest are shown. `lost` is the trace's, which the page names.
     """
     tracks = spans_by_track(recordings)
     if not tracks:
         raise ValueError("there are no spans to draw")
     origin = min(span.begin for spans in tracks.values() for span in spans) + round(begin * 1e9)
     last = max(span.end for spans in tracks.values() for span in spans) if seconds is None else origin + round(seconds * 1e9)
+    notes = left_out(lost or {})
+    inside = [span.begin for spans in tracks.values() for span in spans if span.end > origin and span.begin < last]
+    if len(inside) > MOST_SLICES:
+        origin = max(origin, sorted(inside)[-MOST_SLICES])
+        notes.append(f"The latest {MOST_SLICES:,} of {len(inside):,} slices: the time before them is left out.")
     names = {each.pid: each.name for each in recordings}
     # Groups the lanes of a process.
     shown = {
@@ -69,15 +114,15 @@ def timeline_page(recordings: Sequence[Recording], *, begin: float = 0.0, second
     }
     if not shown:
         raise ValueError("nothing happened in this window")
-    functions = function_colours(span for spans in shown.values() for span in spans)
+    colours = function_colours(span for spans in tracks.values() for span in spans)
     slices: list[Slice] = []
     for lane, spans in enumerate(shown.values()):
         open_until: list[int] = []
         for span in spans:
             while open_until and open_until[-1] <= span.begin:
                 open_until.pop()
-            colour = functions[function_of(span)] if span.kind in _OF_FUNCTIONS else COLOURS.get(span.kind, "#999999")
-            mark = "failed" if span.failed else "running" if span.name.endswith(RUNNING) else ""
+            colour = colours[function_of(span)] if span.kind in _OF_FUNCTIONS else COLOURS.get(span.kind, "#999999")
+            mark = FAILED if span.failed else RUNS if span.name.endswith(RUNNING) else ""
             ends = max(span.begin - origin, 0) / 1e6, (min(span.end, last) - origin) / 1e6
             slices.append(Slice(lane, *ends, span.name, colour, len(open_until), mark))
             open_until.append(span.end)
@@ -88,14 +133,15 @@ def timeline_page(recordings: Sequence[Recording], *, begin: float = 0.0, second
         for (pid, write), (reader, read) in ((each.write, each.read),)
     ]
     kinds = {span.kind for spans in shown.values() for span in spans} - _OF_FUNCTIONS
-    rows = legend(functions, kinds, any(each.mark == "running" for each in slices))
-    return page("timeline", [f"{names[pid]} pid {pid} {track}" for pid, track in shown], slices, arrows, rows, "ms"), len(slices)
+    functions = longest_functions(span for spans in shown.values() for span in spans)
+    rows = legend({name: colours[name] for name in functions}, kinds, any(each.mark == RUNS for each in slices))
+    return page("timeline", [(names[pid], f"pid {pid}, {track}") for pid, track in shown], slices, arrows, rows, notes), len(slices)
 
 
 def legend(functions: Mapping[str, str], kinds: Set[str], running: bool) -> list[tuple[str, str]]:
-    rows = [(name, colour) for name, colour in functions.items() if colour != OTHERS]
+    rows = list(functions.items())[:MOST_NAMED]
     if len(rows) < len(functions):
-        rows.append((f"{len(functions) - len(rows)} other functions", OTHERS))
+        rows.append((f"and {len(functions) - len(rows)} other functions", "none"))
     rows += [(kind, colour) for kind, colour in COLOURS.items() if kind in kinds]
     return [*rows, *([(f"a broken line: {RUNNING.strip(' ()')}", "none")] if running else [])]
 

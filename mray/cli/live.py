@@ -28,7 +28,8 @@ from mray._common.clock import monotonic_ns
 from mray._inside.sessions import is_alive, sessions
 from mray._observe.log_files import process_of, read_logs
 from mray._observe.observer import SessionGoneError
-from mray._picture.timeline_page import timeline_page
+from mray._picture.page import page
+from mray._picture.timeline_page import left_out, timeline_page
 from mray.cli.commands.stack import find_py_spy, of_user, processes_of, stacks_of
 from mray.cli.loopback import LOOPBACK, LoopbackRequest, LoopbackServer
 from mray.cli.manual import read
@@ -49,7 +50,7 @@ _FILES = {
 }
 #: The timeline, in a frame, has an inline script.
 _RULES = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors "
-_OF_PAGE = _RULES + "'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; frame-src 'self'"
+_OF_PAGE = _RULES + "'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; img-src data:; frame-src 'self'"
 _OF_FRAME = _RULES + "'self'; script-src 'unsafe-inline'; style-src 'unsafe-inline'"
 
 Query = dict[str, str]
@@ -138,13 +139,14 @@ def _log(query: Query) -> Any:
 
 
 def _timeline(query: Query) -> str:
-    recordings = timeline(_view(query).directory, _PATIENCE, with_running=True).recordings
-    first = min((span.begin for each in recordings for span in each.spans), default=monotonic_ns())
-    seconds = float(query.get("seconds", "10"))
+    trace = timeline(_view(query).directory, _PATIENCE, with_running=True)
+    first = min((span.begin for each in trace.recordings for span in each.spans), default=monotonic_ns())
+    begin = max(0.0, (monotonic_ns() - first) * 1e-9 - float(query.get("seconds", "10")))
+    lost = trace.info["lost"]
     try:
-        return timeline_page(recordings, begin=max(0.0, (monotonic_ns() - first) * 1e-9 - seconds))[0]
+        return timeline_page(trace.recordings, begin=begin, lost=lost)[0]
     except ValueError:
-        return "<!DOCTYPE html><p style='font: 14px sans-serif; color: #777'>Nothing has run in this time."
+        return page("timeline", [], [], [], [], ["Nothing has run in this time.", *left_out(lost)])
 
 
 _ANSWERS: dict[str, Callable[[Query], Any]] = {

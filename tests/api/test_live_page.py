@@ -20,6 +20,10 @@ from typing import Any
 
 import pytest
 
+from mray._inside.spans import Recording
+from mray._picture.timeline_page import timeline_page
+from mray._trace.kinds import CALL
+from mray._trace.span import Span
 from mray.cli import live, loopback
 from mray.util import state
 from mray.util.state.common import ActorState, WorkerState
@@ -457,6 +461,7 @@ def test_top_web_prints_an_address_and_serves_every_session_until_it_is_interrup
 # -------------------------------------------------------------------------------------------- in a browser
 in_a_browser = pytest.mark.skipif(PROGRAM is None, reason="needs the program chromium, which is not installed here")
 SIZES = {"wide": (1280, 800), "narrow": (420, 900)}
+STATES = ("ALIVE", "DEAD", "RESTARTING", "PENDING_CREATION", "DEPENDENCIES_UNREADY")
 TABS = ("processes", "actors", "tasks", "graphs", "objects", "timeline", "logs")
 
 
@@ -474,6 +479,7 @@ def until(browser: Chromium, condition: str) -> None:
 def shown(browser: Chromium, page: live.LivePage, size: str) -> None:
     browser.screen(*SIZES[size], "light")
     browser.load("about:blank")
+    browser.complaints()  # those of the page before
     browser.load(page.address)
     until(browser, "document.querySelector('#view').textContent")
 
@@ -552,9 +558,121 @@ def test_in_a_browser_the_page_survives_the_end_of_its_session_and_shows_the_nex
     shown(browser, page, "wide")
     assert browser.value("document.querySelector('#view').textContent.includes('driver')")
     fresh.shutdown()
-    until(browser, "document.querySelector('#state').textContent.includes('has ended')")
+    until(browser, "document.querySelector('#bad').textContent.includes('has ended')")
     fresh.init(num_cpus=1, logging_level="ERROR")
     until(browser, f"page.session === {own()!r} && page.now")
+
+
+@in_a_browser
+def test_in_a_browser_what_has_ended_is_said_above_an_open_process_and_is_no_complaint(
+    fresh: ModuleType, page: live.LivePage, browser: Chromium
+) -> None:
+    fresh.init(num_cpus=1, logging_level="ERROR")
+    shown(browser, page, "narrow")
+    browser.value("document.querySelector('tr[data-pid]').click()")
+    until(browser, "document.querySelector('#detail pre').textContent.includes('File')")
+    assert browser.complaints() == []
+    fresh.shutdown()
+    until(browser, "document.querySelector('#bad').textContent.includes('has ended; what is shown is of')")
+    where = "(({ left, right, top, bottom }) => document.elementFromPoint((left + right) / 2, (top + bottom) / 2).id)"
+    assert browser.value(f"{where}(document.querySelector('#bad').getBoundingClientRect())") == "bad"  # nothing lies on it
+    assert browser.value("getComputedStyle(document.querySelector('#view')).opacity") == "0.5"
+    fresh.init(num_cpus=1, logging_level="ERROR")
+    until(browser, f"page.session === {own()!r} && page.now && document.querySelector('#bad').hidden")
+    assert "has ended; this is another session" in browser.value("document.querySelector('#missing').textContent")
+
+
+@in_a_browser
+def test_in_a_browser_an_open_process_that_ends_says_so(session: Session, page: live.LivePage, browser: Chromium) -> None:
+    shown(browser, page, "wide")
+    pid = session.pids[0]
+    browser.value(f"""document.querySelector("tr[data-pid='{pid}']").click()""")
+    until(browser, "document.querySelector('#detail h2').textContent.startsWith('joe: Stage')")
+    session.go.touch()
+    session.ray.get(session.busy.pop(0))
+    session.ray.kill(session.joe)
+    session.busy.insert(0, session.ray.put(None))
+    until(browser, f"document.querySelector('#detail h2').textContent === 'joe: Stage (pid {pid}) has ended'")
+
+
+@in_a_browser
+@pytest.mark.parametrize("size", SIZES)
+def test_in_a_browser_tiles_keep_their_places_whatever_they_show(
+    init: Callable[..., Any], page: live.LivePage, browser: Chromium, size: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    init(num_cpus=1, log_to_driver=False)
+    plain, looks = live._ANSWERS["/look"], [0]
+
+    def changing(query: Any) -> Any:
+        """Every second look shows a node with more resources, which wait, and larger numbers."""
+        found = plain(query)
+        looks[0] += 1
+        if looks[0] % 2:
+            found["nodes"][0]["resources_total"] |= {"a_long_name_of_a_resource": 123_456.75}
+            found["actors"] += [{"actor_id": f"{number}", "state": state, "class_name": "A"} for number in range(99) for state in STATES]
+            found |= {"demands": [{}] * 12_345, "load": 123.456, "object_store_memory": 1 << 50}
+        return found
+
+    monkeypatch.setitem(live._ANSWERS, "/look", changing)
+    shown(browser, page, size)
+    until(browser, "page.tiles.size > 1")
+    places = (
+        "JSON.stringify([...document.querySelectorAll('.tile')].map((each) =>"
+        " [each.firstChild.textContent, ...['x', 'y', 'width', 'height'].map((side) => each.getBoundingClientRect()[side])]))"
+    )
+    browser.value(f"(window.before = {places}, window.was = page.now)")
+    for _look in range(2):
+        until(browser, "page.now !== window.was")
+        assert browser.value(f"{places} === window.before")
+        browser.value("(window.was = page.now)")
+    fits(browser)
+
+
+@in_a_browser
+def test_in_a_browser_many_processes_that_do_not_answer_take_a_line(
+    init: Callable[..., Any], page: live.LivePage, browser: Chromium, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    init(num_cpus=1, log_to_driver=False)
+    plain = live._ANSWERS["/look"]
+    silent = [f"the worker of pid {pid} does not answer within 3 s: it is stopped" for pid in range(1000, 1300)]
+    monkeypatch.setitem(live._ANSWERS, "/look", lambda query: {**plain(query), "missing": [*silent, "tasks of pid 7: a fault"]})
+    shown(browser, page, "wide")
+    until(browser, "document.querySelector('#missing').textContent")
+    shown_text = browser.value("document.querySelector('#missing').textContent")
+    assert "the worker of pid 1002 and 297 more: does not answer within 3 s: it is stopped; tasks of pid 7: a fault" in shown_text
+
+
+@in_a_browser
+@pytest.mark.parametrize("size", SIZES)
+def test_in_a_browser_a_timeline_of_two_hundred_thousand_slices_is_drawn_with_times_that_do_not_overlap(
+    browser: Chromium, size: str, tmp_path: Path
+) -> None:
+    """In 20 lanes, over 20 seconds."""
+    spans = [Span(CALL, number * 2_000_000, number * 2_000_000 + 1_500_000, "calls", "Actor.f", f"{number}") for number in range(10_000)]
+    text, count = timeline_page([Recording(1000 + lane, f"Actor({lane:08x})", spans) for lane in range(20)])
+    assert count == 200_000
+    (tmp_path / "timeline.html").write_text(text)
+    browser.screen(*SIZES[size], "light")
+    browser.complaints()  # those of the page before
+    browser.load((tmp_path / "timeline.html").as_uri())
+    assert browser.complaints() == []
+    # The lane in the middle is coloured from end to end.
+    inked = browser.value(
+        "(() => { const row = pen.getImageData(LEFT + 2, middle(10), width - LEFT - 4, 1).data;"
+        " return row.filter((value, place) => place % 4 === 0 && value < 250).length / (row.length / 4); })()"
+    )
+    assert inked > 0.9
+    times = browser.value("canvas.dataset.times").split("|")
+    assert len(times) >= 2 and all(re.fullmatch(r"\d+ s", each) for each in times)
+    for _zoom in range(8):
+        browser.value(
+            "(() => { const middle = (from + to) / 2, part = (to - from) / 20; from = middle - part; to = middle + part; draw(); })()"
+        )
+        times = browser.value("canvas.dataset.times").split("|")
+        assert len(set(times)) == len(times) >= 1 and all(re.fullmatch(r"[\d.]+ (s|ms|µs)", each) for each in times)
+        widths = browser.value("canvas.dataset.times.split('|').map((each) => pen.measureText(each).width)")
+        assert sum(widths) + 8 * len(widths) < SIZES[size][0] * 0.8
+    fits(browser)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

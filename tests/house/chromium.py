@@ -43,11 +43,13 @@ class Chromium:
         for end in (commands, answers, *ends):
             os.close(end)
         self._buffer = b""
+        self._complaints: list[str] = []
         self._number = 0
         self._session = ""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        self.call("Page.enable")
+        for domain in ("Page", "Log", "Runtime"):
+            self.call(f"{domain}.enable")
 
     def __enter__(self) -> Chromium:
         return self
@@ -60,7 +62,7 @@ class Chromium:
             os.close(end)
 
     def call(self, method: str, **parameters: Any) -> Any:
-        """Send a command and wait for its answer; events that come before are left out."""
+        """Send a command and wait for its answer; of events that come before, complaints are kept."""
         self._number += 1
         message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
         if self._session:
@@ -68,9 +70,24 @@ class Chromium:
         os.write(self._to, json.dumps(message).encode() + b"\0")
         while True:
             answer = self._receive()
+            self._note(answer)
             if answer.get("id") == self._number:
                 assert "error" not in answer, answer
                 return answer["result"]
+
+    def _note(self, event: Any) -> None:
+        told = event.get("params", {})
+        if event.get("method") == "Log.entryAdded" and told["entry"]["level"] in ("warning", "error"):
+            self._complaints.append(f"{told['entry']['text']} {told['entry'].get('url', '')}")
+        elif event.get("method") == "Runtime.exceptionThrown":
+            details = told["exceptionDetails"]
+            self._complaints.append(f"{details['text']} {details.get('exception', {}).get('description', '')}")
+
+    def complaints(self) -> list[str]:
+        """Warnings and errors in the browser's console so far, and errors that no script caught; each once."""
+        self.call("Runtime.evaluate", expression="0")  # whatever it tells before has come
+        told, self._complaints = self._complaints, []
+        return told
 
     def _receive(self) -> Any:
         while b"\0" not in self._buffer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import code
+import http.server
 import os
 import signal
 import subprocess
@@ -18,6 +19,8 @@ import pytest
 import mray
 from mray._common.own_frames import hide, span_of_user
 from mray._common.whose_code import LIBRARY, OWN, USERS
+from mray.cli import loopback
+from mray.cli.commands import stack
 from mray.cli.commands.stack import of_user
 
 PACKAGE = os.path.dirname(mray.__file__)
@@ -60,6 +63,13 @@ def test_stacks_of_a_worker_are_those_of_the_user() -> None:
 def test_the_driver_may_be_a_program_on_the_command_line() -> None:
     ((_name, text),) = of_user(row("itself", ["MainThread", frames("<string>", VERBS, ENTRY)], role="driver"))["stacks"]
     assert text == frames("<string>", VERBS)
+
+
+def test_a_thread_that_answers_the_live_page_is_mrays_own_though_commands_run_on_it() -> None:
+    answers = frames(threading.__file__, loopback.__file__, http.server.__file__, stack.__file__)
+    ((name, text), rest) = of_user(row("itself", ["MainThread", frames("/a.py", VERBS)], ["Thread-1", answers], role="driver"))["stacks"]
+    assert name == "MainThread" and "/a.py" in text
+    assert rest == ["", "(1 thread of mray's own: --all)"]
 
 
 def test_a_process_that_runs_nothing_of_the_user_says_so() -> None:

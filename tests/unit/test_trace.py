@@ -465,10 +465,11 @@ def test_a_page_shows_every_slice_of_its_window_and_fetches_nothing() -> None:
 
 
 def test_no_name_ends_the_script_of_a_page() -> None:
-    text = page("<title>", ["a"], [Slice(0, 0.0, 1.0, "</script><script>alert(1)", "#FFFFFF")], [], [("<i>", "none")], "ms")
+    text = page("<title>", [("a", "<b>")], [Slice(0, 0.0, 1.0, "</script><script>alert(1)", "#FFFFFF")], [], [("<i>", "none")], ["<p>"])
     assert text.count("</script>") == 2
     assert "&lt;title&gt;" in text
     assert "&lt;i&gt;" in text
+    assert "&lt;p&gt;" in text
 
 
 def test_every_kind_of_span_has_a_colour() -> None:

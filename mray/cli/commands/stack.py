@@ -129,6 +129,8 @@ _FILE = re.compile(r'  File "([^"]*)"')
 _SPIED = re.compile(r"^    \S.* \((.*?)(?::\d+)?\)$")
 #: the code that starts a node, from which workers are forked
 _START = "<string>"
+#: It runs threads of mray's own in a driver, below which there is no code of the user's.
+_SERVER = "mray/cli/loopback.py"
 
 
 def of_user(row: dict[str, Any]) -> dict[str, Any]:
@@ -184,6 +186,8 @@ def _of_user_spied(text: str, role: str) -> tuple[str, int]:
 
 
 def _kinds(files: Sequence[str], role: str) -> list[str]:
+    if any(file.endswith(_SERVER) for file in files):
+        return [OWN] * len(files)
     return [OWN if file == _START and role != m.ROLE_DRIVER and not place else kind_of_file(file) for place, file in enumerate(files)]
 
 

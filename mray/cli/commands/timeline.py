@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from mray._backends.session_trace import timeline
-from mray._picture.timeline_page import timeline_page
+from mray._picture.timeline_page import left_out, timeline_page
 from mray.cli.columns import counted
 from mray.cli.terminal import DONE, NOT_FOUND, add_session, parser, run_command
 from mray.util.state.api import look
@@ -32,8 +32,8 @@ def main(words: list[str]) -> int:
 def _timeline(given: argparse.Namespace) -> int:
     view = look(given.session, given.timeout, detail=False)
     trace = timeline(view.directory, given.timeout, with_running=True)
-    for who, why in trace.info["lost"].items():
-        print(f"mray: nothing of the {who}: it {why}", file=sys.stderr)
+    for sentence in left_out(trace.info["lost"]):
+        print(f"mray: {sentence}", file=sys.stderr)
     slices = sum(len(each.spans) for each in trace.recordings)
     if not slices:
         print("mray: nothing has run in this session yet", file=sys.stderr)
@@ -46,7 +46,7 @@ def _timeline(given: argparse.Namespace) -> int:
         whole = f"{counted(slices, 'slice')} of {counted(len({each.pid for each in trace.recordings}), 'process', 'processes')}"
         print(f"{output}: {whole}; open it in https://ui.perfetto.dev")
     if given.html is not None:
-        text, count = timeline_page(trace.recordings, begin=given.begin, seconds=given.seconds)
+        text, count = timeline_page(trace.recordings, begin=given.begin, seconds=given.seconds, lost=trace.info["lost"])
         Path(given.html).write_text(text)
         print(f"{given.html}: {counted(count, 'slice')}; open it in a browser")
     return DONE
