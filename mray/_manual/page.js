@@ -22,14 +22,40 @@ for (const article of pages.querySelectorAll("article")) {
   }
 }
 
-// Sections with all of the words, those first whose heading has them, and the words side by side.
+// A button beside each piece of code that copies it.
+for (const code of pages.querySelectorAll("pre")) {
+  const frame = document.createElement("div"), button = document.createElement("button");
+  frame.className = "code";
+  code.replaceWith(frame);
+  button.type = "button";
+  button.className = "copy";
+  button.textContent = "copy";
+  frame.append(code, button);
+}
+async function copy(button) {
+  const code = button.parentNode.querySelector("pre"), text = code.textContent.trimEnd() + "\n";
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {  // this browser does not let a file write to the clipboard
+    getSelection().selectAllChildren(code);
+    document.execCommand("copy");
+  }
+  button.textContent = "copied";
+  setTimeout(() => { button.textContent = "copy"; }, 2000);
+}
+
+// What each word means: the word, and words of the manual for the same.
+const MEANINGS = JSON.parse($("meanings").textContent);
+const meanings = (words) => words.map((word) => [word, ...(Object.hasOwn(MEANINGS, word) ? MEANINGS[word] : [])]);
+
+// Sections with all of the words, or with what they mean, those first whose heading has them, and the words side by side.
 function find(words) {
-  const found = [], phrase = words.join(" ");
+  const found = [], phrase = words.join(" "), all = meanings(words);
   for (const section of sections) {
     const heading = (section.title + " " + section.heading).toLowerCase(), text = section.text.toLowerCase();
     let score = 0;
-    if (!words.every((word) => heading.includes(word) || text.includes(word))) continue;
-    for (const word of words) score += (heading.includes(word) ? 20 : 0) + Math.min(10, text.split(word).length - 1);
+    if (!all.every((same) => same.some((word) => heading.includes(word) || text.includes(word)))) continue;
+    for (const word of all.flat()) score += (heading.includes(word) ? 20 : 0) + Math.min(10, text.split(word).length - 1);
     if (words.length > 1) score += 10 * Math.min(10, text.split(phrase).length - 1) + (heading.includes(phrase) ? 20 : 0);
     found.push({ section, score });
   }
@@ -78,14 +104,14 @@ function show() {
   pages.hidden = words.length > 0;
   results.replaceChildren();
   if (!words.length) return;
-  const found = find(words), count = document.createElement("p");
+  const found = find(words), said = meanings(words).flat(), count = document.createElement("p");
   count.textContent = found.length ? found.length + (found.length === 1 ? " section" : " sections") : "Nothing found.";
   results.append(count);
   for (const { section } of found.slice(0, 40)) {
     const link = document.createElement("a"), name = document.createElement("b");
     link.href = "#" + section.element.id;
     name.textContent = section.heading === section.title ? section.title : section.title + " \u203a " + section.heading;
-    link.append(name, marked(excerpt(section.text, words), words));
+    link.append(name, marked(excerpt(section.text, said), said));
     results.append(link);
   }
   scrollTo(0, 0);
@@ -108,6 +134,7 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "/" && document.activeElement !== search) { event.preventDefault(); search.focus(); }
 });
 document.addEventListener("click", (event) => {
+  if (event.target.matches(".copy")) copy(event.target);
   const link = event.target.closest("a[href^='#']");
   if (!link) return;
   leave();  // before the browser goes to a place that must not be hidden

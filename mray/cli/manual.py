@@ -58,13 +58,24 @@ def find(name: str) -> Page | None:
     return next((page for page in pages() if page.name == name), None)
 
 
+@cache
+def meanings() -> dict[str, tuple[str, ...]]:
+    """Words that people look for, with words of the manual that mean the same, from ``search.txt``."""
+    found: dict[str, tuple[str, ...]] = {}
+    for line in read("search.txt").splitlines()[1:]:
+        words, _colon, same = line.partition(": ")
+        found.update(dict.fromkeys(words.split(), tuple(same.split(", "))))
+    return found
+
+
 def nearest(word: str) -> list[str]:
-    """Names of pages that `word` may mean: similar names, or pages with it in their headings or text."""
+    """Names of pages that `word` may mean: similar names, or pages with it, or with words that mean the same, in their headings or text."""
     word = word.lower()
     names = [page.name for page in pages()]
     like = [name for name in names if name.startswith(word[:4])] + difflib.get_close_matches(word, names, _NEAREST, 0.6)
-    headed = [page.name for page in pages() if word in " ".join(headings(page.text)).lower()]
-    counts = {page.name: page.text.lower().count(word) for page in pages()}
+    words = (word, *meanings().get(word, ()))
+    headed = [page.name for page in pages() if any(each in " ".join(headings(page.text)).lower() for each in words)]
+    counts = {page.name: sum(page.text.lower().count(each) for each in words) for page in pages()}
     said = [name for name in sorted(names, key=lambda name: -counts[name]) if counts[name]]
     return list(dict.fromkeys([*like, *headed, *said]))[:_NEAREST]
 

@@ -2,18 +2,20 @@
 
 Self-contained: the page includes its styles and script (``page.css`` and ``page.js``, beside the manual) and fetches nothing. Markdown
 is rendered by markdown-it-py; pygments highlights code where it is installed. A section of a page has the address ``#PAGE--SECTION``,
-and ``?q=words`` searches. Without its script the page has no search, and on a narrow screen the contents stand above the text.
+and ``?q=words`` searches for the words, or for what they mean (``search.txt``). Without its script the page has no search, and on a narrow
+screen the contents stand above the text.
 """
 
 from __future__ import annotations
 
 import html
+import json
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from mray._common.version import __version__
-from mray.cli.manual import Page, headings, read, slug
+from mray.cli.manual import Page, headings, meanings, read, slug
 
 
 def document(pages: Sequence[Page]) -> str:
@@ -27,6 +29,7 @@ def document(pages: Sequence[Page]) -> str:
     articles = "\n".join(_article(markdown, page) for page in pages)
     contents = "\n".join(_entry(page) for page in pages)
     parts = {"style": read("page.css"), "script": read("page.js"), "contents": contents, "articles": articles, "version": __version__}
+    parts["meanings"] = json.dumps(meanings())
     return re.sub(r"<!--(\w+)-->", lambda place: parts[place[1]], read("page.html"))
 
 

@@ -56,8 +56,13 @@ def test_a_page_goes_through_the_pager_of_a_terminal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("word", "meant"), [("grahps", "graphs"), ("spilling", "objects"), ("graph", "graphs"), ("ctrl-c", "tasks"), ("notebook", "start")]
-)
+    ("word", "meant"),
+    [
+        ("grahps", "graphs"), ("spilling", "objects"), ("graph", "graphs"), ("ctrl-c", "tasks"), ("notebook", "start"),
+        ("jupyter", "start"), ("windows", "start"), ("quiet", "observe"), ("verbose", "observe"), ("colab", "start"),
+        ("Kubernetes", "recipes"), ("stuck", "graphs"),
+    ],
+)  # fmt: skip
 def test_the_nearest_pages_are_named_for_an_unknown_one(word: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert docs.main([word]) == 1
     printed = capsys.readouterr()
@@ -68,6 +73,12 @@ def test_the_nearest_pages_are_named_for_an_unknown_one(word: str, meant: str, c
 def test_a_word_of_no_page_is_answered_with_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     assert docs.main(["qwertyuiop"]) == 1
     assert "mray docs lists them" in capsys.readouterr().err
+
+
+def test_words_of_the_search_mean_words_that_the_manual_has() -> None:
+    text = " ".join(page.text for page in manual.pages()).lower()
+    assert manual.meanings()["colab"] == ("notebook",)
+    assert not [same for found in manual.meanings().values() for same in found if same not in text]
 
 
 # --------------------------------------------------------------------------------------------- browser
@@ -148,6 +159,40 @@ def test_in_a_browser_the_search_finds_sections_and_leads_to_them(browser: Chrom
     assert visible(browser, "#pages")
     assert browser.value("location.hash").startswith("#gpus")
     assert 60 <= browser.value("document.getElementById(location.hash.slice(1)).getBoundingClientRect().top") < 200
+
+
+@in_a_browser
+@pytest.mark.parametrize(
+    ("words", "page"),
+    [
+        ("jupyter", "Getting started"), ("windows", "Getting started"), ("macos", "Getting started"), ("quiet", "Seeing what runs"),
+        ("verbose", "Seeing what runs"), ("colab", "Getting started"), ("run kubernetes", "Recipes"),
+    ],
+)  # fmt: skip
+def test_in_a_browser_the_search_finds_what_the_words_of_new_users_mean(browser: Chromium, document: Path, words: str, page: str) -> None:
+    shown(browser, document, f"?q={words.replace(' ', '+')}")
+    found = browser.value("[...document.querySelectorAll('#results b')].slice(0, 3).map((each) => each.textContent)")
+    assert [title for title in found if title.startswith(page)], found
+    assert browser.value("document.querySelectorAll('#results a:first-of-type mark').length") >= 1
+
+
+@in_a_browser
+@pytest.mark.parametrize("clipboard", [True, False], ids=["clipboard", "no clipboard"])
+def test_in_a_browser_code_is_copied_as_it_is_written(browser: Chromium, document: Path, clipboard: bool) -> None:
+    shown(browser, document, "#first")
+    copied = "window.copied" if clipboard else "getSelection().toString()"
+    given = "{ writeText: async (text) => { window.copied = text; } }" if clipboard else "undefined"
+    browser.value(f"Object.defineProperty(navigator, 'clipboard', {{ value: {given} }})")
+    pre = "document.querySelector('#first').parentNode.querySelector('pre')"
+    browser.value(f"{pre}.parentNode.querySelector('.copy').click()")
+    browser.value("new Promise((done) => setTimeout(done, 0))")
+    assert browser.value(f"{pre}.parentNode.querySelector('.copy').textContent") == "copied"
+    code = browser.value(copied)
+    assert code.startswith("import os") and "copy" not in code
+    assert code.rstrip() in (manual.find("first") or pytest.fail("no page")).text
+    assert browser.value(
+        "[...document.querySelectorAll('#pages pre')].every((each) => each.parentNode.querySelectorAll('.copy').length == 1)"
+    )
 
 
 @in_a_browser
