@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol, cast
 from weakref import WeakKeyDictionary, ref
@@ -430,6 +431,22 @@ class AsyncioActorExit(RayError):
 # ---------------------------------------------------------------------------------------------- objects
 class GetTimeoutError(RayError, TimeoutError):
     """The value did not arrive in time. The ref stays valid."""
+
+
+class DeadlockError(RayError):
+    """The wait cannot end, because calls wait for each other. Raised only with the setting `MRAY_RAISE_DEADLOCKS`; not in Ray.
+
+    `chain` is a tuple of the waits, from this one on: each has the waiting call (`waiter`) and its process (`pid`), the call that it waits
+    for (`awaits`, `awaits_pid`), which may stand `behind` another one, and its line (`file`, `line`, `function`, `source`). The last waits
+    for the first.
+    """
+
+    def __init__(self, chain: Sequence[Any] = ()) -> None:
+        super().__init__(chain)
+        self.chain = tuple(chain)
+
+    def __str__(self) -> str:
+        return "\n".join(("This wait cannot end: these calls wait for each other.", *map(str, self.chain)))
 
 
 class PlacementGroupUnschedulableError(TaskUnschedulableError, GetTimeoutError):

@@ -128,6 +128,13 @@ _JOB_SPEC = keyed(
     {"env": _ENV, "eager_install": ANY, "entrypoint": _OPTIONAL_TEXT},
 )
 
+#: A call and the process that made it.
+_TARGET = row(bytes, str)
+#: `mray._common.long_waits`.
+_WAIT = row(int, bytes, str, row(str, int, str, str), [_TARGET], int)
+_WAITED = row(bytes, str, str, bytes, [_TARGET], [int])
+_LINK = row(str, int, str, str, str, int, str, int, str, str)
+
 # ---------------------------------------------------------------------------- senders and receivers
 ROLE_DRIVER = "driver"
 ROLE_WORKER = "worker"
@@ -325,6 +332,11 @@ GROUP_AWAIT = _message(66, TO_NODE, request=int, group_id=bytes)
 #: Remove a placement group; answered by ANSWER.
 GROUP_REMOVE = _message(67, TO_NODE, request=int, group_id=bytes)
 
+#: A thread of the sender has waited for long; the node looks whether its wait can end.
+LONG_WAIT = _message(76, TO_NODE)
+#: The sender's long waits, and calls (`mray._common.long_waits`); `main`: the wait that holds all of its calls, 0: none.
+WAITS_TOLD = _message(77, TO_NODE, number=int, waits=[_WAIT], calls=[_WAITED], main=int)
+
 # ------------------------------------------------------------------------------ workers to the node
 #: The actor's constructor has returned.
 ACTOR_READY = _message(70, WORKER_TO_NODE, actor_id=bytes)
@@ -375,6 +387,10 @@ ACTOR_START = _message(90, NODE_TO_WORKER, actor_id=bytes, spec=dict, incarnatio
 EXIT = _message(91, NODE_TO_WORKER, cause=str, text=str)
 #: A process of the session has died; `role` names it unless it was a worker, `made` lists its segments that belong to the receiver.
 WORKER_GONE = _message(92, FROM_NODE, process=str, role=str, cause=_CAUSE, made=Maybe([str]))
+#: List the long waits of the receiver, and what holds these calls; answered by WAITS_TOLD.
+WAITS_ASKED = _message(94, FROM_NODE, number=int, task_ids=[bytes])
+#: Waits for these calls cannot end, as the chain shows; this one of the receiver (0: none) is among them, and raises DeadlockError or not.
+STUCK = _message(95, FROM_NODE, number=int, raises=bool, task_ids=[bytes], chain=[_LINK])
 #: To a worker under coverage: write the counts and exit immediately.
 SAVE = _message(93, NODE_TO_WORKER)
 #: To one of several drivers, after its SHUTDOWN: all of its work has ended.

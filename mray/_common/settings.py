@@ -6,7 +6,8 @@ over Ray's.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 from mray._common.kept import os
@@ -317,7 +318,14 @@ WARN_WAITING = _declare(
     "MRAY_WARN_WAITING",
     float,
     10.0,
-    "Seconds after which the driver logs, once, calls that wait for resources held by actors or placement groups; 0: never.",
+    "Seconds after which the driver logs, once, calls that wait for resources held by actors or placement groups, and calls that wait "
+    "for each other; 0: never.",
+)
+RAISE_DEADLOCKS = _declare(
+    "MRAY_RAISE_DEADLOCKS",
+    _flag,
+    False,
+    "Whether a wait of calls that wait for each other raises DeadlockError, after the seconds of MRAY_WARN_WAITING.",
 )
 IGNORE_UNHANDLED_ERRORS = _declare(
     "MRAY_IGNORE_UNHANDLED_ERRORS",
@@ -532,6 +540,19 @@ def of_library(name: str) -> str | None:
 def propose_to_library(name: str, value: str) -> None:
     """Set the variable of an unused library unless the user has set it."""
     os.environ.setdefault(name, value)
+
+
+@contextlib.contextmanager
+def proposed(setting: Setting[Any], text: str) -> Iterator[None]:
+    """Set a variable for a while, unless the environment has it."""
+    if setting.is_set():
+        yield
+        return
+    os.environ[setting.name] = text
+    try:
+        yield
+    finally:
+        os.environ.pop(setting.name, None)
 
 
 def named_address() -> str | None:

@@ -127,7 +127,8 @@ class Run:
         return bool(_node_pid())
 
     def _init(self, options: dict[str, Any]) -> None:
-        mray.init(**{**self._options(options.pop("engine", self._given["engine"])), **options})
+        with settings.proposed(settings.RAISE_DEADLOCKS, "1"):
+            mray.init(**{**self._options(options.pop("engine", self._given["engine"])), **options})
 
     def _options(self, engine: str | None) -> dict[str, Any]:
         found: dict[str, Any] = {"logging_level": "ERROR"}

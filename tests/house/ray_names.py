@@ -172,7 +172,10 @@ RAY: dict[str, str] = {
 #: Names of mray that Ray does not have, with the reason for each.
 OWN: dict[str, dict[str, str]] = {
     "mray.dag": {"output": "memory for the result of a method, which crosses between processes of a GPU without a copy"},
-    "mray.exceptions": {"PlacementGroupUnschedulableError": "a GetTimeoutError at once, with the reason: Ray waits until the time is up"},
+    "mray.exceptions": {
+        "DeadlockError": "calls wait for each other, with the chain, where a setting asks for it: Ray waits forever",
+        "PlacementGroupUnschedulableError": "a GetTimeoutError at once, with the reason: Ray waits until the time is up",
+    },
     "mray.util.executor": {"Executor": "a concurrent.futures.Executor of actors"},
     "mray.util.shared": {
         "Statistics": "how many arrays were made in shared memory, and sent with and without a copy",

@@ -604,3 +604,52 @@ def test_a_failed_test_is_shown_without_frames_of_mray_unless_it_is_asked_for(pr
         assert not re.search(r"/mray/_(api|backends|runtime)", text)
     assert "/mray/_api/verbs.py" in bug  # an error that is nobody's but mray's
     assert "/mray/_api/verbs.py" in project(files, "--full-trace", "-k", "task").stdout
+
+
+def test_calls_that_wait_for_each_other_fail_their_test_unless_the_environment_says_otherwise(project):
+    files = {
+        "conftest.py": """
+            import os
+
+            os.environ["MRAY_WARN_WAITING"] = "0.2"
+            """,
+        "test_deadlock.py": """
+            import os
+
+            import mray
+
+            class Alone:
+                def know(self, me):
+                    self.me = me
+
+                def other(self):
+                    return 1
+
+                def go(self):
+                    return mray.get(self.me.other.remote())
+
+            def wait(ray, timeout):
+                actor = ray.remote(Alone).remote()
+                ray.get(actor.know.remote(actor))
+                return ray.get(actor.go.remote(), timeout=timeout)
+
+            def test_shared(mray_session):
+                wait(mray_session, None)
+
+            def test_fresh(mray_fresh):
+                wait(mray_fresh, None)
+
+            def test_after():
+                assert "MRAY_RAISE_DEADLOCKS" not in os.environ
+            """,
+    }
+    done = project(files)
+    assert outcomes(done) == {"failed": 2, "passed": 1}
+    assert done.stdout.count("Alone.go (pid ") == 2 * done.stdout.count("Alone.other, which is queued behind Alone.go (pid ") == 4
+    assert done.stdout.count("mray.exceptions.RayTaskError(DeadlockError)") >= 2
+    files["conftest.py"] += '\n            os.environ["MRAY_RAISE_DEADLOCKS"] = "0"\n'
+    files["test_deadlock.py"] = files["test_deadlock.py"].replace("None)", "1)").replace("not in", "in")
+    done = project(files)
+    assert outcomes(done) == {"failed": 2, "passed": 1}
+    assert "GetTimeoutError" in done.stdout
+    assert "DeadlockError" not in done.stdout

@@ -22,6 +22,7 @@ HIERARCHY = {
     "ActorUnavailableError": "RayActorError",
     "WorkerCrashedError": "RayError",
     "GetTimeoutError": "RayError TimeoutError",
+    "DeadlockError": "RayError",
     "ActorAlreadyExistsError": "ValueError RayError",
     "ActorHandleNotFoundError": "ValueError RayError",
     "ObjectLostError": "RayError",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
@@ -158,6 +159,11 @@ class ActorCaller:
     def connection_of(self, _call: Call) -> Connection | None:
         link: Connection | None = self.actor.link
         return link
+
+    def ahead(self, call: Call) -> list[Call]:
+        """Unsent calls that are sent before this one."""
+        queue = self.actor.queue
+        return list(takewhile(lambda each: each is not call, queue)) if call in queue and not self.actor.unordered else []
 
     def origin(self, call: Call) -> Row:
         return {

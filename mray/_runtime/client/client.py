@@ -23,6 +23,7 @@ from mray._runtime.client.announcements import Announcements
 from mray._runtime.client.arguments import Arguments
 from mray._runtime.client.cancelling import Cancelling
 from mray._runtime.client.leases import LeasePools
+from mray._runtime.client.long_waits import LongWaits
 from mray._runtime.client.objects import Objects
 from mray._runtime.client.platform import Platform, own_platform
 from mray._runtime.client.replies import Replies
@@ -54,7 +55,8 @@ class Client(Endpoint):
         self.actors = ActorCallers(self, self.borrowing, self.unschedulable.warn)
         self.cancelling = Cancelling(self.owner, self.arguments, self.leases, self.actors)
         self.replies = Replies(self.owner, self.borrowing, lambda: self.tensors, unhandled)
-        self.objects = Objects(self.owner, self.borrowing, lambda: self.tensors, self.cancelling, unhandled)
+        self.long_waits = LongWaits(self, self.owner.exported)
+        self.objects = Objects(self.owner, self.borrowing, lambda: self.tensors, self.cancelling, unhandled, self.long_waits)
         # Borrowers' entries go first; calls fail before the queues that they came from.
         self.ends.followers = (self.borrowing.process_ended, self.owner.process_ended, self.requests.process_ended)
         self.hangup_followers = (
@@ -74,6 +76,7 @@ class Client(Endpoint):
             self.actors,
             self.leases,
             self.wakeups,
+            self.long_waits,
         )
         #: Parts created on demand, by their names in `late`.
         self.made: dict[str, Part] = {}

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -248,6 +248,9 @@ class TaskPool:
             return None
         connection: Connection = call.lease.link
         return connection
+
+    def ahead(self, _call: Call) -> Sequence[Call]:
+        return ()
 
     def origin(self, call: Call) -> Row:
         process = "" if call.lease is None else call.lease.process

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import compress
 from types import FrameType
@@ -28,6 +28,7 @@ from mray.exceptions import GetTimeoutError, ObjectLostError
 
 if TYPE_CHECKING:
     from mray._runtime.client.cancelling import Cancelling
+    from mray._runtime.client.long_waits import LongWaits
     from mray._runtime.connections.part import Row
     from mray._runtime.objects.borrowing import Borrowing
     from mray._runtime.objects.owner import Owner
@@ -49,6 +50,7 @@ class Objects:
         tensors: Callable[[], Tensors],
         cancelling: Cancelling,
         unhandled: UnhandledErrors,
+        long_waits: LongWaits,
     ) -> None:
         client = self._client = owner.client
         self._owner = owner
@@ -56,6 +58,7 @@ class Objects:
         self._tensors = tensors
         self._cancelling = cancelling
         self._unhandled = unhandled
+        self._long_waits = long_waits
         self.long_lists = LongLists(client.lock, client.reactor.call_later)
         #: The next blocking `get` warns that it blocks an event loop.
         self.warns = False
@@ -179,7 +182,7 @@ class Objects:
             raise self._late(entries, timeout)
 
     def _late(self, entries: Sequence[Entry], timeout: float | None) -> GetTimeoutError:
-        why = why_late(self._client, entries, timeout or 0)
+        why = self._long_waits.why_stuck(entries) or why_late(self._client, entries, timeout or 0)
         return GetTimeoutError(f"Get timed out: some object(s) not ready after {timeout} s.{why}")
 
     def _ask_for(self, entries: Sequence[Entry], spare: int = 0) -> int | None:
@@ -197,9 +200,16 @@ class Objects:
         return self._borrowing.absences + spare if asks and spare >= 0 else None
 
     def wait_as_user(
-        self, predicate: Callable[[], bool], timeout: float | None, most_absences: int | None = None, entries: Iterable[Entry] = ()
+        self,
+        predicate: Callable[[], bool],
+        timeout: float | None,
+        most_absences: int | None = None,
+        entries: Collection[Entry] = (),
+        spare: int | None = None,
+        source: Entry | None = None,
     ) -> bool:
-        """Wait on behalf of user code, perhaps for these entries; a task gives its CPUs back meanwhile.
+        """Wait on behalf of user code, perhaps for these entries, or all but `spare`; a task gives its CPUs back meanwhile. `source` is the
+        entry of the call that yields the awaited value.
 
         Not while values arrive that are ready at their owners: a further worker would be started for each. With `most_absences` the task
         keeps its CPUs until the owners have reported more absent values than that, for at most `GRACE_SECONDS`.
@@ -219,7 +229,13 @@ class Objects:
                 if deadline is not None:
                     timeout = max(0.0, deadline - monotonic())
             unblock = self._client.process_host.block()
-            is_true = reactor.wait_until(predicate, timeout)
+            patience = self._long_waits.patience
+            if patience is not None and timeout is not None and timeout <= patience:
+                patience = None
+            is_true = reactor.wait_until(predicate, timeout if patience is None else patience)
+            if not is_true and patience is not None:
+                left = None if timeout is None else timeout - patience
+                is_true = self._long_waits.wait(predicate, left, entries if source is None else (source,), spare)
             if self.after_wait is not None:
                 self.after_wait()
             return is_true
@@ -256,7 +272,7 @@ class Objects:
                     countdown.watch(entry)
         try:
             if countdown.left > most_left:
-                self.wait_as_user(lambda: countdown.left <= most_left, timeout, most_absences, entries)
+                self.wait_as_user(lambda: countdown.left <= most_left, timeout, most_absences, entries, most_left)
         finally:
             with self._client.lock:
                 countdown.end(entries)
@@ -278,7 +294,7 @@ class Objects:
                         most_absences = self._ask_for(tuple(entries), len(entries) - num_returns)
                         listed.asks = False
             if len(places) < num_returns:
-                self.wait_as_user(lambda: listed.count >= num_returns, timeout, most_absences, entries)
+                self.wait_as_user(lambda: listed.count >= num_returns, timeout, most_absences, entries, len(entries) - num_returns)
                 with self._client.lock:
                     places = listed.take(num_returns)
             ready, rest = listed.split(places)
@@ -338,7 +354,7 @@ class Objects:
                 frame: FrameType | None = innermost
                 while frame is not None and (frame.f_code is not code or frame.f_locals.get("self") is not self):
                     frame = frame.f_back
-                entries = () if frame is None else tuple(frame.f_locals.get("entries") or ())
+                entries = () if frame is None else tuple(frame.f_locals.get("entries") or filter(None, (frame.f_locals.get("source"),)))
                 if entries:
                     pending = [entry for entry in entries if entry.form is None]
                     on = [_origin(entry) for entry in pending[:_MOST_AWAITED]]

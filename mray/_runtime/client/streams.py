@@ -202,7 +202,7 @@ class StreamReader:
 
     def await_next(self, timeout: float | None) -> bool:
         items, done = self._items, self._done
-        return self._client.objects.wait_as_user(lambda: bool(items) or done.form is not None, timeout)
+        return self._client.objects.wait_as_user(lambda: bool(items) or done.form is not None, timeout, source=done)
 
     def is_over(self) -> bool:
         # In this order: items arrive before the end, so none can be missed.

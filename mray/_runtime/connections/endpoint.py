@@ -21,7 +21,7 @@ value is pickled, or a thread waits. Finalizers take no lock: they defer their w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mray._common import messages as m
@@ -75,6 +75,20 @@ class ProcessHost:
     def block(self) -> Callable[[], None] | None:
         """Give back resources, because user code is about to block. Returns the function that takes them again, if any."""
         return None
+
+    # Questions about waits: `by_task` and `by_thread` have the numbers of long ones, by the call and by the thread that waits.
+
+    def running_here(self) -> tuple[bytes, str] | None:
+        """The id and the name of the call that the calling thread runs; None if it runs none, or belongs to user code."""
+        return None
+
+    def held_by(self, task_id: bytes, by_task: Mapping[bytes, int], by_thread: Mapping[int, int]) -> list[int]:
+        """The waits of which one must end before this call of another process can go on; empty if it can, or is not here."""
+        return []
+
+    def holds_everything(self, by_thread: Mapping[int, int]) -> int:
+        """The wait that must end before any call of another process can go on; 0: none."""
+        return 0
 
 
 class Endpoint:

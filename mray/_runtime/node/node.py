@@ -50,7 +50,7 @@ from mray._decide.scheduler.scheduler import Scheduler
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection, Message, ProtocolViolationError, SocketConnection, peer_pid
 from mray._ipc.faults import fault, fault_text, message_name
-from mray._ipc.limits import advice, is_exhausted
+from mray._ipc.limits import above_limit, advice, is_exhausted
 from mray._ipc.pidfd import PidFd
 from mray._ipc.reactor import Reactor
 from mray._ipc.reaper import (
@@ -67,12 +67,14 @@ from mray._ipc.segment import SHM, new_nonce
 from mray._ipc.sessions import address_of
 from mray._ipc.table import POOLED, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
 from mray._runtime.node import snapshot
+from mray._runtime.node.deadlocks import Deadlocks
 from mray._runtime.node.introducer import Introducer
 from mray._runtime.node.jobs import Job
 from mray._runtime.node.memory_monitor import MemoryMonitor
 from mray._runtime.node.records import NodeRecords
 from mray._runtime.node.session_reset import SessionReset
 from mray._runtime.node.stray_workers import StrayWorkers
+from mray._runtime.node.task_trees import TaskTrees
 from mray._runtime.node.timers import timer_of
 from mray._runtime.node.unmet_waits import UnmetWaits
 from mray._runtime.processes.supervisor import Supervisor
@@ -136,6 +138,8 @@ class Node:
         #: The job of a private session's own driver, with which it ends.
         self._only_job = None if options["persistent"] else self.jobs.admit(options["job"], options["driver_pid"], "")
         self._waits = UnmetWaits(self.reactor, self._scheduler, self._tell)
+        self._trees = TaskTrees(self._scheduler, self._tell)
+        self._deadlocks = Deadlocks(self.reactor, self._scheduler, self._members.connections, self._tell_of)
         #: None unless workers are measured.
         self._graceful_kill = self._new_graceful_kill() if options["coverage"] is not None else None
         self._kill = self._supervisor.kill if self._graceful_kill is None else self._graceful_kill.kill
@@ -165,6 +169,7 @@ class Node:
             "env": dict(default),
             "preload": list(options["preload"]),
             "persistent": self._only_job is None,
+            "patience": self._deadlocks.patience,
             "node_pid": os.getpid(),
             "cpus": cpus,
         }
@@ -306,6 +311,10 @@ class Node:
             self._apply(make_event(connection.process, *message[1:]))
         elif code == m.QUERY:
             self._query(connection, *message[1:])
+        elif code == m.LONG_WAIT:
+            self._deadlocks.on_long_wait(connection.process)
+        elif code == m.WAITS_TOLD:
+            self._deadlocks.on_told(connection.process, *message[1:])
         elif code == m.FENCE:
             connection.send((m.ANSWER, message[1], True, None))
         elif code == m.MAKE_ROOM:
@@ -593,6 +602,9 @@ class Node:
                     self.reactor.post_later(connection)
         elif isinstance(instruction, SpawnWorker):
             self._supervisor.spawn(instruction.process, dict(instruction.environment))
+            if (workers := len(self._supervisor.workers)) >= self._trees.due:
+                with above_limit():  # the first time imports
+                    self._trees.examine(workers)
         elif isinstance(instruction, KillWorker):
             self._kill(instruction.process)
         elif isinstance(instruction, RemoveObjects):
@@ -620,6 +632,11 @@ class Node:
     # ------------------------------------------------------------------------------------ output
     def _tell(self, text: str, work: str = "") -> None:
         self._printed(work, 0, 2, "mray", text)
+
+    def _tell_of(self, text: str, process: str) -> None:
+        """Show a text to the driver of a process's job."""
+        worker = self._supervisor.workers.get(process)
+        self._tell(text, "" if worker is None else worker.work)
 
     def _printed(self, work: str, pid: int, stream: int, name: str, text: str) -> None:
         """Show lines of a worker to its job's driver, or without `work` to all drivers."""

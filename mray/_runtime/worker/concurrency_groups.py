@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -217,6 +217,21 @@ class ConcurrencyGroups:
 
     def queued(self) -> int:
         return sum(group_executor.queued for group_executor in (self._executors or {}).values())
+
+    def held_by(self, task_id: bytes, by_task: Mapping[bytes, int], by_thread: Mapping[int, int]) -> list[int]:
+        """See `ProcessHost.held_by`; the call itself does not wait."""
+        running = self.running.get(task_id)
+        for group_executor in (self._executors or {}).values():
+            if running.group is group_executor if running is not None else group_executor.has(task_id):
+                beside = [call.task_id for call in tuple(self.running.values()) if call.group is group_executor]
+                calls = [by_task[each] for each in beside if each in by_task]
+                return group_executor.held_by(calls, by_thread, is_running=running is not None)
+        return []
+
+    @property
+    def constructs(self) -> bool:
+        """Whether the constructor runs."""
+        return not self._is_made
 
     def _wait(self, done: Callable[[], bool]) -> None:
         if self.main is not None:

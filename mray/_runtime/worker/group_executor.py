@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from mray._common.invocations import Invocation, MethodInvocation
@@ -52,6 +53,18 @@ class GroupExecutor(ABC):
     @property
     def queued(self) -> int:
         return len(self._queue)
+
+    def has(self, task_id: bytes) -> bool:
+        """Whether the call is queued. Any thread."""
+        with self._lock:
+            return any(call.task_id == task_id for _connection, call in self._queue)
+
+    @abstractmethod
+    def held_by(self, calls: list[int], by_thread: Mapping[int, int], *, is_running: bool) -> list[int]:
+        """The waits of which one must end before a call of this group, running or queued, can go on; empty if it can.
+
+        `calls` are waits of running calls of the group, `by_thread` those of threads.
+        """
 
     def take(self, task_id: bytes) -> Arrival | None:
         """Take a call out of the queue; None if it is not there. Any thread."""

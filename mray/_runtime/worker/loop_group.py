@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from typing import Any
 
@@ -63,6 +63,11 @@ class LoopGroupExecutor(GroupExecutor):
     def _interrupt(running: LoopCall) -> None:
         if running.task is not None:  # else it has ended
             running.task.cancel()
+
+    def held_by(self, calls: list[int], by_thread: Mapping[int, int], *, is_running: bool) -> list[int]:
+        """The wait that blocks the loop. A call that awaits holds nothing."""
+        wait = by_thread.get(self._thread)
+        return [] if wait is None else [wait]
 
     def let_go(self) -> None:
         if self._loop is not None:

@@ -12,7 +12,10 @@ sqlite3, a CUDA context) is missing on another thread.
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
+from types import FrameType
 
+from mray._common.places import frame_of
 from mray._runtime.worker.group_executor import Arrival, GroupExecutor, GroupsOfActor
 from mray._runtime.worker.running import GroupCall, current_call
 
@@ -40,6 +43,15 @@ class ThreadGroupExecutor(GroupExecutor):
 
     def cancel(self, running: GroupCall) -> None:
         """Do nothing: a thread cannot be interrupted."""
+
+    @classmethod
+    def call_of(cls, frame: FrameType) -> GroupCall | None:
+        """The call that a group's thread with this innermost frame runs; None for other threads."""
+        found = frame_of(cls._run.__code__, frame)
+        return None if found is None else found.f_locals["running"]
+
+    def held_by(self, calls: list[int], by_thread: Mapping[int, int], *, is_running: bool) -> list[int]:
+        return [] if is_running or len(calls) < self._size else calls
 
     def let_go(self) -> None:
         """Do nothing: the threads have no calls left."""

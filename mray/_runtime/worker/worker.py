@@ -45,6 +45,7 @@ from mray._runtime.worker.exits import EXITED, TERMINATED, ExitActor, Terminated
 from mray._runtime.worker.main_thread import Arrived, GraphRunner, MainThread
 from mray._runtime.worker.own_process import survive
 from mray._runtime.worker.running import current_call
+from mray._runtime.worker.thread_group import ThreadGroupExecutor
 from mray.exceptions import AsyncioActorExit, RaySystemError, TaskCancelledError
 
 #: Seconds; the reply of a call that took longer is sent immediately.
@@ -417,6 +418,22 @@ class Worker(ProcessHost):
             taken = self._take_back(connection, len(self.inbox))
             if taken:
                 connection.send((m.GIVEN_BACK, taken))
+
+    def running_here(self) -> tuple[bytes, str] | None:
+        running = self.context.running if self.main_thread.is_current() else ThreadGroupExecutor.call_of(sys._getframe())
+        return None if running is None else (running.task_id, running.name)
+
+    def held_by(self, task_id: bytes, by_task: Mapping[bytes, int], by_thread: Mapping[int, int]) -> list[int]:
+        if task_id in by_task:
+            return [by_task[task_id]]
+        if self.groups.exist:
+            return self.groups.held_by(task_id, by_task, by_thread)
+        main = self.holds_everything(by_thread)
+        is_queued = main and any(code in _CALLS and call.task_id == task_id for _sender, code, call in tuple(self.inbox))
+        return [main] if is_queued else []
+
+    def holds_everything(self, by_thread: Mapping[int, int]) -> int:
+        return 0 if self.groups.exist and not self.groups.constructs else by_thread.get(self.main_thread.ident, 0)
 
     # ------------------------------------------------------------------------------------ ending
     @property

@@ -148,6 +148,10 @@ NOT_HEARD = {
     "MAKE_ROOM": "comes where memory is full (test_full_memory)",
     "KILL_ME": "comes from a worker with a GPU whose task is cancelled with force (test_mps)",
     "PRELOAD_FAILED": "comes where a preloaded module cannot be had (test_supervisor)",
+    "LONG_WAIT": "comes from waits that last for long (test_deadlocks), whose end does not depend on it",
+    "WAITS_ASKED": "as LONG_WAIT",
+    "WAITS_TOLD": "as LONG_WAIT",
+    "STUCK": "as LONG_WAIT",
     "LEASE_BREAK": "comes after a fault: each row asks whether what was leased is free again",
 }
 #: Seconds in which a scene must have ended.

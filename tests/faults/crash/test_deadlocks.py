@@ -1,0 +1,100 @@
+"""Calls that wait for each other are reported, or raise; others are left alone, however long they wait."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.faults.crash.conftest import Run
+
+PROGRAM = Path(__file__).with_name("deadlocks_program.py")
+#: The waiting calls of each case.
+STUCK = {
+    "itself": {"Alone.go"},
+    "two": {"Alone.ring"},
+    "five": {"Alone.ring"},
+    "task": {"Alone.through_task", "back"},
+    "argument": {"Alone.through_argument"},
+    "wait": {"Alone.through_wait"},
+    "borrowed": {"Alone.late", "Alone.go"},
+    "generator": {"Alone.items", "Alone.read"},
+    "threads": {"Two.go_together"},
+    "loop": {"Awaiting.block"},
+    "constructor": {"Eager.__init__"},
+}
+FREE = {
+    "thread_left": "1",
+    "group_left": "2",
+    "coroutines": "[3, 3, 3]",
+    "either": "slow",
+    "both": "raised",
+    "merely_slow": "slow",
+    "queued_behind_slow": "1",
+}
+TEXT = "These calls wait for each other, and none of them can end:"
+
+
+def test_calls_that_wait_for_each_other_raise_with_the_chain_where_the_setting_says_so(run: Run) -> None:
+    run.start(*STUCK, program=PROGRAM, env={"MRAY_RAISE_DEADLOCKS": "1", "MRAY_WARN_WAITING": "0.2"})
+    assert run.wait() == 0, run.output()
+    said = run.said()
+    for case, waiters in STUCK.items():
+        assert said[case].startswith("waits: "), run.output()
+        assert set(said[case].split()[1:]) == waiters, run.output()
+    assert len(said["five"].split()) == 6
+    assert TEXT not in run.output()  # the errors have said it
+    run.assert_nothing_left()
+
+
+def test_waits_that_may_end_do_so_without_a_word(run: Run) -> None:
+    run.start(*FREE, program=PROGRAM, env={"MRAY_RAISE_DEADLOCKS": "1", "MRAY_WARN_WAITING": "0.1"})
+    assert run.wait() == 0, run.output()
+    assert {case: run.said()[case] for case in FREE} == FREE
+    assert "wait for each other" not in run.output()
+
+
+def test_a_cycle_is_reported_once_with_the_lines_and_the_error_of_a_timeout_has_it(run: Run) -> None:
+    run.start("two", "driver", program=PROGRAM, env={"MRAY_WARN_WAITING": "0.2"})
+    assert run.wait() == 0, run.output()
+    text = run.said()["two"]
+    assert "not ready after 1.0 s. It cannot end, because calls wait for each other:|Alone.ring (pid " in text, run.output()
+    assert "|    return mray.get(method)|" in text
+    printed = (run.folder / "stderr").read_text()
+    assert printed.count(TEXT) == 1
+    assert printed.count("return mray.get(method)") == 2
+    assert "), which is queued behind Alone.ring (pid " in printed.replace("Alone.other", ")")
+    assert "MRAY_RAISE_DEADLOCKS=1 raises an error instead" in printed
+
+
+@pytest.mark.parametrize("case", ["itself"])
+def test_without_the_warning_nothing_is_reported(run: Run, case: str) -> None:
+    run.start(case, "driver", program=PROGRAM, env={"MRAY_WARN_WAITING": "0", "MRAY_RAISE_DEADLOCKS": "1"})
+    assert run.wait() == 0, run.output()
+    assert run.said()[case] == "Get timed out: some object(s) not ready after 1.0 s. Alone.go runs, or is about to."
+    assert "wait for each other" not in (run.folder / "stderr").read_text()
+
+
+TREE = """
+import mray
+
+mray.init(num_cpus=4, logging_level="ERROR")
+
+@mray.remote(num_cpus=0.01)
+def deeper(left):
+    return mray.get(deeper.remote(left - 1)) if left else "the end"
+
+print("VALUE", mray.get(deeper.remote(70)), flush=True)
+print("AGAIN", mray.get(deeper.remote(70)), flush=True)
+mray.shutdown()
+"""
+
+
+def test_a_tree_of_tasks_that_only_start_deeper_ones_is_reported_once(run_text, run: Run) -> None:
+    run_text(TREE)
+    assert run.wait() == 0, run.output()
+    assert run.said() == {"VALUE": "the end", "AGAIN": "the end"}
+    printed = (run.folder / "stderr").read_text()
+    assert printed.count("Tasks start tasks and wait for them, ") == 1, printed
+    assert "task deeper (pid " in printed
+    assert ", which started ... (" in printed
