@@ -154,7 +154,7 @@ class Deadlocks:
         pids = {process: self._connections[process].pid for process, _number in stuck if process in self._connections}
         for key in sorted(stuck - self._informed):
             before, cycle = graph.chain(key, stuck)
-            chain = [tuple(link) for link in graph.links([*before, *cycle], pids)]
+            chain = [tuple(link) for link in graph.links([*before[1:], *cycle], pids)]  # a wait that leads into a cycle knows itself
             members = frozenset((step.wait[0], graph.waits[step.wait].task_id) for step in cycle)
             self._send(key[0], (m.STUCK, key[1], self._raises and not before, graph.tasks([key], stuck), chain))
             if members in self._told:
