@@ -79,7 +79,7 @@ def retired(trees: dict[str, ast.Module], words: Mapping[str, str]) -> list[str]
 
 def pages() -> dict[str, str]:
     """README and the texts of the manual by their paths, but the terms, which quote the retired phrases."""
-    paths = [ROOT / "README.md", *sorted(TERMS.parent.iterdir())]
+    paths = [ROOT / "README.md", *sorted(filter(Path.is_file, TERMS.parent.iterdir()))]
     return {str(path.relative_to(ROOT)): path.read_text() for path in paths if path != TERMS}
 
 

@@ -287,3 +287,11 @@ def test_the_first_program_of_readme_can_be_pasted_into_an_interpreter() -> None
     assert (first, second) == ("hello", "hello")
     assert re.fullmatch(r"[\d.]+ us, the median of 1,000 calls", timed)
     assert "Error" not in done.stderr
+
+
+def test_the_pictures_of_readme_lie_in_the_manual_are_small_and_say_what_they_show() -> None:
+    shown = re.findall(r"<img (.*?)>", TEXTS["README.md"])
+    files = {found[1] for each in shown if (found := re.search(r'src="([^"]+)"', each))}
+    assert files == {f"mray/_manual/pictures/{path.name}" for path in (FOLDER / "pictures").iterdir()} != set()
+    assert all(re.search(r'alt="[^"]{20,}"', each) for each in shown)
+    assert sum((ROOT / file).stat().st_size for file in files) < 150_000
