@@ -11,8 +11,6 @@
     ray.get(counter.add.remote(1))
 
 The import is fast: the engine, numpy and asyncio are loaded when they are needed, subpackages when they are named.
-
-PYTEST_DONT_REWRITE: ``mray run -m pytest`` imports this before pytest, which would warn about it.
 """
 
 from __future__ import annotations
@@ -68,6 +66,17 @@ from mray._common.version import __version__
 if TYPE_CHECKING:
     from mray import actor, cloudpickle, dag, exceptions, experimental, runtime_context, runtime_env, util
 
+
+class _Documentation(str):
+    """The docstring with the word by which pytest does not warn of an import before its own, and which `help` does not show."""
+
+    __slots__ = ()
+
+    def __contains__(self, text: object) -> bool:
+        return text == "PYTEST_DONT_REWRITE" or str(text) in str(self)
+
+
+__doc__ = _Documentation(__doc__)
 
 _switch_on_points()
 _hide_frames_from_now_on()

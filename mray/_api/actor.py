@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
     from typing import Concatenate, Literal, ParamSpec, TypeVar
 
+    from mray._api.backend import Backend
     from mray._api.typed import DecoratedMethod, MethodDecorator, Several, SeveralMethodDecorator
 
     P = ParamSpec("P")
@@ -327,12 +328,20 @@ def make_handle(
 
 def check_session(handle: ActorHandle) -> None:
     """Raise ActorHandleNotFoundError for a handle of another session, or of the time before this one was reset."""
-    now = current_backend()
-    if not handle.__was_made_with__((now, now.outer)):
+    now = backend_if_started()
+    if now is None or not handle.__was_made_with__((now, now.outer)):
         raise ActorHandleNotFoundError(
             f"ActorHandle objects are not valid across Ray sessions. {handle!r} belongs to another session, perhaps one that has ended, "
             "or to this one before it was reset: create the actor, or get it by its name, in this one."
         )
+
+
+def backend_of_handle(handle: ActorHandle) -> Backend:
+    """The backend of this process. Starts nothing: a handle that there is without a session belongs to an ended one."""
+    if current.started is None:
+        current.check_start()
+        check_session(handle)
+    return current_backend()
 
 
 def _restore_handle(actor_id: bytes, uuid: bytes, wire: bytes, options: dict[str, Any], weak: bool, carried: Any = None) -> ActorHandle:
@@ -369,7 +378,9 @@ class ActorMethod:
         spec = self._spec
         if kwargs or not spec.low <= len(args) <= spec.high:
             return _submit(self._handle, spec, args, kwargs, spec.num_returns, spec.options)
-        return (current.started or current_backend()).submit_method(self._handle, spec, args, kwargs, spec.num_returns, spec.options)
+        return (current.started or backend_of_handle(self._handle)).submit_method(
+            self._handle, spec, args, kwargs, spec.num_returns, spec.options
+        )
 
     def _remote(self, args: Sequence[Any] | None = None, kwargs: dict[str, Any] | None = None, **options: Any) -> Any:
         """As `remote`, arguments and options given as such."""
@@ -440,7 +451,7 @@ def _submit(
 
     def submit_checked(args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         spec.signature.check(args, kwargs, f"{handle._blueprint.class_name}.{spec.name}")
-        return current_backend().submit_method(handle, spec, tuple(args), kwargs, num_returns, options)
+        return backend_of_handle(handle).submit_method(handle, spec, tuple(args), kwargs, num_returns, options)
 
     return submit_checked(args, kwargs) if spec.decorator is None else spec.decorator(submit_checked)(args, kwargs)
 

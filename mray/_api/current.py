@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from mray._api.object_ref import ask_through
+from mray._api.object_ref import NO_SESSION, ObjectRef, ask_through
 from mray._common import settings
 from mray._common.dropped_errors import import_whole
 from mray._common.kept import os
@@ -51,16 +51,29 @@ def current_backend() -> Backend:
     return _start_by_itself()
 
 
+def backend_of(ref: ObjectRef) -> Backend:
+    """The backend of this process, which a ref needs. Starts nothing: a ref that there is without a session belongs to an ended one."""
+    if started is not None:
+        return started
+    check_start()
+    raise ValueError(f"Ray object whose owner is unknown: {ref}: {NO_SESSION}.")
+
+
 def _start_by_itself() -> Backend:
-    if _inherited is not None:
-        raise RaySystemError("this process was forked from one that uses mray; call mray.init() in it to use mray here")
-    if not settings.ENABLE_AUTO_CONNECT.get():
-        raise RaySystemError(NOT_STARTED)
+    check_start()
     with _lock:
         if started is None:
             start_by_default()
         assert started is not None
         return started
+
+
+def check_start() -> None:
+    """Raises RaySystemError where this process must not start a session by itself."""
+    if _inherited is not None:
+        raise RaySystemError("this process was forked from one that uses mray; call mray.init() in it to use mray here")
+    if not settings.ENABLE_AUTO_CONNECT.get():
+        raise RaySystemError(NOT_STARTED)
 
 
 def backend_if_started() -> Backend | None:
@@ -173,6 +186,6 @@ def _after_fork() -> None:
     _lock = threading.RLock()
 
 
-ask_through(current_backend)
+ask_through(current_backend, backend_of)
 os.register_at_fork(after_in_child=_after_fork)
 atexit.register(_stop_at_exit)

@@ -103,13 +103,17 @@ class RefBackend(ABC):
         return None
 
 
+#: Why a ref cannot be used that no session of this process knows.
+NO_SESSION = "it belongs to a session that has ended, or no session created it"
+
 _current_backend: Callable[[], RefBackend]
+_backend_of: Callable[[ObjectRef], RefBackend]
 
 
-def ask_through(current_backend: Callable[[], RefBackend]) -> None:
+def ask_through(current_backend: Callable[[], RefBackend], backend_of: Callable[[ObjectRef], RefBackend]) -> None:
     """Set how refs find the engine of this process, whose contract depends on refs."""
-    global _current_backend
-    _current_backend = current_backend
+    global _current_backend, _backend_of
+    _current_backend, _backend_of = current_backend, backend_of
 
 
 # Not covariant, as on Ray: the values of refs of different types are Any then, and not their common base.
@@ -144,22 +148,22 @@ class ObjectRef(BaseID, Generic[T]):
 
     def tensor_transport(self) -> str | None:
         """The name of the transport of a value whose tensors stay with the actor that returned them, else None."""
-        return _current_backend().tensor_transport_of(self)
+        return _backend_of(self).tensor_transport_of(self)
 
     def future(self) -> concurrent.futures.Future[T]:
         """A future of the value. Cancelling it does not cancel the task."""
-        return _current_backend().thread_future_of(self)
+        return _backend_of(self).thread_future_of(self)
 
     def as_future(self, _internal: bool = False) -> asyncio.Future[T]:
         """An asyncio future of the value, of the running loop. Cancelling it does not cancel the task."""
-        return _current_backend().future_of(self)
+        return _backend_of(self).future_of(self)
 
     def __await__(self) -> Generator[Any, None, T]:
-        return _current_backend().wait_in_loop(self)
+        return _backend_of(self).wait_in_loop(self)
 
     def _on_completed(self, callback: Callable[[Any], None]) -> None:
         """Call back with the value, or the error, once it is ready; in any thread. An error of the callback is logged."""
-        backend = _current_backend()
+        backend = _backend_of(self)
 
         def settle() -> None:
             try:
@@ -186,12 +190,12 @@ class ObjectRef(BaseID, Generic[T]):
             waits = False
             take_back()
 
-        take_back = _current_backend().then(self, settle)
+        take_back = _backend_of(self).then(self, settle)
         return forget
 
     async def _ready(self) -> ObjectRef[T]:
         """Wait until the value, or its error, is ready, without reading it. Returns the ref."""
-        await called(partial(_current_backend().then, self))
+        await called(partial(_backend_of(self).then, self))
         return self
 
     def __eq__(self, other: object) -> bool:
@@ -212,7 +216,7 @@ class ObjectRef(BaseID, Generic[T]):
     def __reduce__(self) -> tuple[Any, ...]:
         if self._entry is None:
             return ObjectRef, (self._id,)
-        return _restore, (self._id, _current_backend().export_ref(self))
+        return _restore, (self._id, _backend_of(self).export_ref(self))
 
 
 def _restore(object_id: bytes, owner: str) -> ObjectRef:

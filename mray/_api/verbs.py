@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from mray._api import current
+from mray._api.actor import backend_of_handle
 from mray._api.actor_handle import ActorHandle
 from mray._api.backend import LONG_LIST
-from mray._api.current import backend_if_started, backend_in_use, current_backend, started_backend, stop
+from mray._api.current import backend_if_started, backend_in_use, backend_of, current_backend, started_backend, stop
 from mray._api.dag_node import GraphRef
-from mray._api.object_ref import ObjectRef
+from mray._api.object_ref import NO_SESSION, ObjectRef
 from mray._api.ref_generator import ObjectRefGenerator
 from mray._common.clock import check_timeout, now
 from mray._common.options import check_namespace, plain
@@ -22,6 +23,8 @@ from mray._common.tensor_transports import tensor_transport
 from mray.exceptions import RaySystemError
 
 if TYPE_CHECKING:
+    from mray._api.backend import Backend
+
     W = TypeVar("W", bound="ObjectRef[Any] | ObjectRefGenerator[Any] | GraphRef")
 
 R = TypeVar("R")
@@ -89,13 +92,13 @@ def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bo
         check_timeout(timeout)
     if isinstance(object_refs, ObjectRef):
         if _use_object_store:
-            return current_backend().get((object_refs,), timeout, True)[0]
-        return (current.started or current_backend()).get_one(object_refs, timeout)
+            return backend_of(object_refs).get((object_refs,), timeout, True)[0]
+        return (current.started or backend_of(object_refs)).get_one(object_refs, timeout)
     if isinstance(object_refs, GraphRef):
         return object_refs.get(timeout)
     if isinstance(object_refs, ObjectRefGenerator):
         return object_refs  # as Ray does
-    backend = current_backend()
+    backend = current.started or _backend_of_first(object_refs)
     if not isinstance(object_refs, list):
         raise ValueError(
             f"Invalid type of object refs, {type(object_refs)}, is given. "
@@ -113,6 +116,12 @@ def get(object_refs: Any, *, timeout: float | None = None, _use_object_store: bo
 
 
 _PLAIN = {ObjectRef}
+
+
+def _backend_of_first(given: Any) -> Backend:
+    """Where no session is started: raises for the first ref in a list, and starts one if there is none."""
+    first = next((each for each in given if isinstance(each, ObjectRef)), None) if isinstance(given, list) else None
+    return current_backend() if first is None else backend_of(first)
 
 
 def _get_graph_refs(refs: list[Any], timeout: float | None) -> list[Any]:
@@ -185,7 +194,7 @@ def wait(
     At most `num_returns` are ready. A failed ref is ready; a generator of refs is when its next item is, or when it is exhausted.
     `fetch_local` has no effect. Results of compiled graphs may be among them; waiting for one does not take it.
     """
-    backend = current_backend()
+    backend = current.started or _backend_of_first(ray_waitables)
     if isinstance(ray_waitables, (ObjectRef, ObjectRefGenerator)):
         raise TypeError(
             "wait() expected a list of ray.ObjectRef or ray.ObjectRefGenerator, got a single ray.ObjectRef or ray.ObjectRefGenerator "
@@ -258,9 +267,12 @@ def cancel(ray_waitable: ObjectRef | ObjectRefGenerator, *, force: bool = False,
     Returns without waiting for the end of the task. Any process that holds the ref, any thread. Raises ValueError for `force` with a
     call of an actor, TypeError for a ref of a session that has ended.
     """
-    backend = current_backend()
     if isinstance(ray_waitable, ObjectRefGenerator):
         ray_waitable = ray_waitable.completed()
+    try:
+        backend = current.started or _backend_of_first([ray_waitable])
+    except ValueError:
+        raise TypeError(f"No owner found for object {ray_waitable}: {NO_SESSION}.") from None
     if not isinstance(ray_waitable, ObjectRef):
         raise TypeError(f"ray.cancel() only supported for object refs. For actors, try ray.kill(). Got: {type(ray_waitable)}.")
     if force and not ray_waitable.task_id().actor_id().binary().startswith(b"\xff" * 12):
@@ -274,7 +286,7 @@ def kill(actor: ActorHandle | type[Any], *, no_restart: bool = True) -> None:
     When this returns, the process runs no more code and answers no call. Raises ActorHandleNotFoundError for a handle of a session that
     has ended.
     """
-    backend = current_backend()
+    backend = current.started or (backend_of_handle(actor) if isinstance(actor, ActorHandle) else current_backend())
     if not isinstance(actor, ActorHandle):
         raise ValueError(f"ray.kill() only supported for actors. For tasks, try ray.cancel(). Got: {type(actor)}.")
     backend.kill_actor(actor, no_restart)

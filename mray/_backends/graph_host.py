@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +15,16 @@ from mray._common import messages as m
 from mray._common.beside import GPUS
 from mray._common.bridge import Cancel
 from mray._common.causes import Cause
+from mray._common.invocations import short_name
 from mray._common.kept import os
+from mray._common.slow import waiting
 from mray._graph.actor.loop import GraphService
 from mray._graph.caller.compiled import CompiledGraph
 from mray._graph.caller.copies import GraphCopy, end_copy, note_copier
 from mray._graph.caller.graph_loop import LoopWatcher
 from mray._graph.gpu_edges import SETTLING, GpuEdges
 from mray._graph.graph_messages import ATTACH, COPY, ENDED, READING, REPORT, STOP, VERBS
+from mray._graph.host import Pending
 from mray._ipc.connection import Connection
 from mray._ipc.limits import is_exhausted
 from mray._ipc.ring_loans import sweep_closed
@@ -106,10 +109,22 @@ class Host:
         with client.lock:
             caller = client.actors.of(bytes.fromhex(actor))
             caller.subscribe()
-        client.reactor.wait(ActorState(caller, m.ALIVE, m.DEAD))
+        with waiting(lambda: f"until the actor {short_name(caller.class_name)} has started"):
+            client.reactor.wait(ActorState(caller, m.ALIVE, m.DEAD))
         if caller.actor.state == m.DEAD:
             raise caller.error()
         return caller.actor.process
+
+    def wait_for_answers(self, pendings: Mapping[str, Pending]) -> None:
+        client = self._client
+
+        def whom() -> str:
+            busy = [actor for actor, pending in pendings.items() if not pending.ready()]
+            names = [f"{short_name(client.actors.of(bytes.fromhex(actor)).class_name)}({actor[:8]})" for actor in busy]
+            return f"until actors have finished what they run: {', '.join(names)}"
+
+        with waiting(whom):
+            self.reactor.wait_until(lambda: all(pending.ready() for pending in pendings.values()), None, spin=False)
 
     def death_of(self, actor: str, process: str) -> Exception | None:
         client = self._client

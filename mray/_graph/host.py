@@ -75,6 +75,9 @@ class GraphHost(GroupHost, Protocol):
     def actor_process(self, actor: str) -> str:
         """Waits until the actor lives; ActorDiedError if it never will."""
 
+    def wait_for_answers(self, pendings: Mapping[str, Pending]) -> None:
+        """Wait until these actors (id -> request) have answered."""
+
     def death_of(self, actor: str, process: str) -> Exception | None:
         """The error with which this process ended, or None if it answers."""
 

@@ -83,7 +83,7 @@ def ask(host: GraphHost, verb: str, payloads: Mapping[str, bytes], actors: Mappi
     processes = {endpoint: host.actor_process(key) for endpoint, key in keys.items()}
     try:
         pendings = {endpoint: host.request(process, verb, payloads[endpoint]) for endpoint, process in processes.items()}
-        host.wait_until(lambda: all(pending.ready() for pending in pendings.values()), None)
+        host.wait_for_answers({keys[endpoint]: pending for endpoint, pending in pendings.items()})
         return {endpoint: pending.result() for endpoint, pending in pendings.items()}
     except Exception as error:
         raise_death(host, {keys[endpoint]: process for endpoint, process in processes.items()}, error)

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from mray._api.object_ref import NO_SESSION
 from mray._common.bridge import Cancel
 from mray._common.messages import FAILED
 
@@ -36,7 +37,7 @@ class Entry:
     # Class attributes, not slots: most fields keep their defaults.
 
     #: Why refs with entries of another session's class are unusable.
-    ended = "it belongs to a session that has ended, or no session created it"
+    ended = NO_SESSION
     #: The owner; None: this process.
     owner: str | None = None
     form: int | None = None

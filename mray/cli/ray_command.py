@@ -54,8 +54,12 @@ def run(words: list[str]) -> int:
         return DONE
     if name == "health-check":
         return _health(words[1:])
-    if name == "stop" and "--temp-dir" not in words:
-        words = [*words, "--all"]
+    # Ray's words, which programs look for.
+    if name == "start":
+        return int(cli.load(name).main(words[1:], "Ray runtime started"))
+    if name == "stop":
+        everywhere = [] if "--temp-dir" in words else ["--all"]
+        return int(cli.load(name).main([*words[1:], *everywhere], "Did not find any active Ray processes."))
     return cli.main(words)
 
 

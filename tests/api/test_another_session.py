@@ -136,3 +136,46 @@ def spawn():
         """
     )
     assert done.stdout.splitlines() == ["(0, 7) (0, 7)"]
+
+
+def test_what_an_ended_session_has_left_is_refused_without_a_new_session(run_program):
+    done = run_program(
+        """
+        import asyncio
+        import pickle
+        import ENGINE as ray
+
+        class Echo:
+            def echo(self, value):
+                return value
+
+        ray.init(num_cpus=1, logging_level="ERROR")
+        ref, actor = ray.put(1), ray.remote(num_cpus=0)(Echo).remote()
+        pending = actor.echo.remote(2)
+        ray.get(pending)
+        ray.shutdown()
+
+        async def awaited():
+            return await ref
+
+        acts = {
+            "get": lambda: ray.get(ref), "get several": lambda: ray.get([pending, ref]), "wait": lambda: ray.wait([ref]),
+            "await": lambda: asyncio.run(awaited()), "future": lambda: ref.future().result(), "pickle": lambda: pickle.dumps(ref),
+            "cancel": lambda: ray.cancel(ref), "call": lambda: actor.echo.remote(1),
+            "options": lambda: actor.echo.options(name="a").remote(1), "kill": lambda: ray.kill(actor),
+        }
+        for name, act in acts.items():
+            try:
+                act()
+            except Exception as error:
+                print(name, "|", type(error).__name__, "session that has ended" in str(error) or "one that has ended" in str(error))
+            assert not ray.is_initialized()
+        """
+    )
+    errors = dict(line.split(" | ") for line in done.stdout.splitlines())
+    refs = ("get", "get several", "wait", "await", "future", "pickle")
+    assert errors == {
+        **dict.fromkeys(refs, "ValueError True"),
+        "cancel": "TypeError True",
+        **dict.fromkeys(("call", "options", "kill"), "ActorHandleNotFoundError True"),
+    }

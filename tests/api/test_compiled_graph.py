@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import functools
 import gc
+import logging
 import os
 import pickle
 import signal
@@ -924,4 +926,49 @@ def test_an_attribute_of_the_instance_does_not_hide_a_method(ray_session, engine
     else:
         with pytest.raises(TypeError, match="not callable"):
             ray.get(graph.execute(2))
+    graph.teardown()
+
+
+@pytest.mark.only("mray")
+@pytest.mark.processes("the local engine is never slow")
+@pytest.mark.parametrize("in_constructor", [True, False])
+def test_a_long_compilation_says_whom_it_waits_for(ray_session, signal, monkeypatch, caplog, in_constructor):
+    from mray._api import dag_node
+    from mray._common.slow import told_when_slow
+
+    ray, gate = ray_session, signal()
+    monkeypatch.setattr(dag_node, "told_when_slow", functools.partial(told_when_slow, long=0.01, again=0.01))
+    said = "until the actor Loader has started" if in_constructor else "until actors have finished what they run: Loader("
+
+    @ray.remote(num_cpus=0)
+    class Loader:
+        def __init__(self, gate):
+            if gate is not None:
+                self.hold(gate)
+
+        def hold(self, gate):
+            while not ray.get(gate.is_set.remote()):
+                time.sleep(0.01)
+
+        def step(self, value):
+            return value
+
+    class Opens(logging.Handler):
+        def emit(self, record):
+            if said in record.getMessage():
+                gate.send.remote()
+
+    loader = Loader.remote(gate if in_constructor else None)
+    if not in_constructor:
+        ray.get(loader.__ray_ready__.remote())
+        loader.hold.remote(gate)
+    handler, logger = Opens(), logging.getLogger("mray")
+    logger.addHandler(handler)
+    try:
+        with caplog.at_level(logging.INFO, "mray"), ray.dag.InputNode() as inp:
+            graph = loader.step.bind(inp).experimental_compile()
+    finally:
+        logger.removeHandler(handler)
+    assert said in caplog.text
+    assert ray.get(graph.execute(3)) == 3
     graph.teardown()

@@ -576,7 +576,6 @@ def test_unittest_needs_no_plugin(project):
 def test_a_failed_test_is_shown_without_frames_of_mray_unless_it_is_asked_for(project):
     files = {
         "test_failing.py": """
-            import functools
             import mray
 
             def test_task(mray_session):
@@ -590,8 +589,8 @@ def test_a_failed_test_is_shown_without_frames_of_mray_unless_it_is_asked_for(pr
                 f.remote(1)
 
             def test_bug(mray_session, monkeypatch):
-                monkeypatch.setattr(mray._api.verbs, "current_backend", functools.partial({}.__getitem__, 1))
-                mray.get([])
+                monkeypatch.setattr(mray._api.verbs, "check_timeout", {}.__getitem__)
+                mray.get([], timeout=1)
             """
     }
     done = project(files, "-p", "no:randomly")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 import threading
+import types
+from typing import Any
 
 import pytest
 
@@ -132,12 +135,12 @@ def test_another_name_begins_another_line():
 class Printed:
     """The texts that a printer of lines puts on the driver's streams."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, prefix: str, folds: str = "0") -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, prefix: str, folds: str = "0", client: Any = None) -> None:
         monkeypatch.setenv("MRAY_LOG_PREFIX", prefix)
         monkeypatch.setenv("MRAY_DEDUP_LOGS", folds)
         self.said = {1: "", 2: ""}
         monkeypatch.setattr(driver_output, "_print", self._print)
-        self.printer = driver_output.OutputPrinter()
+        self.printer = driver_output.OutputPrinter(client)
 
     def _print(self, stream: int, text: str) -> None:
         self.said[stream] += text
@@ -185,6 +188,32 @@ def test_a_notebook_cannot_tie_the_lines_to_the_cell_that_began_the_session(monk
     monkeypatch.setattr(threading.Thread, "run", lambda thread: (wrapped.append(thread.name), run(thread)))
     assert Printed(monkeypatch, "0").of((7, 1, "f", "a\n"))[1] == "a\n"
     assert wrapped == []
+
+
+def test_a_cell_of_a_notebook_has_all_that_its_workers_have_printed_and_the_next_one_begins_anew(monkeypatch):
+    hooks: list[Any] = []
+    events = types.SimpleNamespace(register=lambda _name, hook: hooks.append(hook), unregister=lambda _name, hook: hooks.remove(hook))
+    shell = types.SimpleNamespace(events=events)
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
+    late = [(9, 1, "f", "step\n")]
+
+    def ask(_code: int, what: str, _arguments: list[Any]) -> None:
+        assert what == "printed"
+        for each in late:
+            printed.printer.on_output(None, *each)
+
+    printed = Printed(monkeypatch, "0", "1", types.SimpleNamespace(ask=ask, objects=types.SimpleNamespace()))
+    for pid in (7, 8):
+        printed.printer.on_output(None, pid, 1, "f", "step\n")
+    hooks[0](None)
+    first, second = printed.said[1].splitlines()
+    assert (first, second.partition(" (")[0]) == ("step", "step [repeated 2x]")
+    late.clear()
+    printed.printer.on_output(None, 7, 1, "f", "step\n")
+    hooks[0](None)
+    assert printed.said[1].splitlines()[2:] == ["step"]
+    printed.of()
+    assert hooks == []
 
 
 @pytest.mark.parametrize("text", ["two\nlines", "x" * (LONGEST_NOTE + 1)])

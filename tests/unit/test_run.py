@@ -172,3 +172,13 @@ def test_the_command_explains_itself(words: list[str], status: int) -> None:
     done = subprocess.run([sys.executable, "-m", "mray", *words], capture_output=True, text=True, check=False)
     assert done.returncode == status
     assert "mray" in (done.stderr if status else done.stdout)
+
+
+def test_help_shows_no_word_for_pytest_and_pytest_finds_it() -> None:
+    program = (
+        "import mray; from _pytest.assertion.rewrite import AssertionRewriter as A; print(A.is_rewrite_disabled(mray.__doc__)); help(mray)"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert said.startswith("True\n")
+    assert "Ray's API on one host" in said
+    assert "PYTEST" not in said

@@ -74,7 +74,7 @@ class Allocation:
         """
         try:
             parts = self._ask(constants, invited)
-            self.host.wait_until(lambda: all(part.ready() for part in parts), None)
+            self.host.wait_for_answers(dict(zip(self.actors.values(), parts, strict=True)))
             self._open(parts)
         except BaseException as error:
             self.stop()

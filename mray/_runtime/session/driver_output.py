@@ -23,6 +23,7 @@ from mray._common.clock import monotonic
 from mray._common.log import logger
 from mray._common.messages import NOTE_STREAM
 from mray._common.places import sleeps
+from mray._common.record import Record
 from mray._runtime.session.breakpoints import Visitor
 from mray._runtime.session.progress_bars import board, for_a_person
 from mray.exceptions import RayError
@@ -48,6 +49,14 @@ _HINT = " (Equal lines of several workers are printed once. Set RAY_DEDUP_LOGS=0
 _Output = tuple[int, int, str, str]
 
 
+class _Mark(Record):
+    """A place in the queue that a thread waits for."""
+
+    passed: threading.Event
+    #: Print the counts of repeated lines here, since a cell of a notebook ends.
+    ends_cell: bool
+
+
 class _Repeated:
     """A line that has been printed once."""
 
@@ -69,7 +78,7 @@ class OutputPrinter:
         self._prefix = settings.LOG_PREFIX.get()
         self._seen: dict[tuple[int, str], _Repeated] = {}
         self._hinted = False
-        self._queue: SimpleQueue[_Output | threading.Event | None] = SimpleQueue()
+        self._queue: SimpleQueue[_Output | _Mark | None] = SimpleQueue()
         #: Characters put into the queue, and taken out of it: each field has one writer.
         self._put = 0
         self._taken = 0
@@ -82,6 +91,10 @@ class OutputPrinter:
         # On the instance: ipykernel 6 wraps the class's method, and shows what a thread prints under the cell that started it.
         self._thread.run = self._run  # type: ignore[method-assign]
         self._thread.start()
+        ipython = sys.modules.get("IPython")
+        self._shell = None if ipython is None or client is None else ipython.get_ipython()
+        if self._shell is not None:
+            self._shell.events.register("post_run_cell", self._end_cell)
 
     def on_output(self, _node: Any, pid: int, stream: int, name: str, text: str) -> None:
         """Queue lines of one worker (the last may be unfinished), or a note. Does not wait. Reading thread, with the client's lock."""
@@ -97,13 +110,15 @@ class OutputPrinter:
     def flush(self) -> None:
         """Print the queue and the counts of repeated lines, and end. Blocks as long as the driver's streams do."""
         self._visitor.close()
+        if self._shell is not None:
+            with contextlib.suppress(ValueError):  # IPython has reset its events
+                self._shell.events.unregister("post_run_cell", self._end_cell)
+            self._shell = None
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join()
             self._thread = None
-        for seen in self._seen.values():
-            self._report(seen)
-        self._seen.clear()
+        self._report_all()
         for stream in (1, 2):
             self._end_line(stream)
         board.unhide_bars()
@@ -111,14 +126,18 @@ class OutputPrinter:
         self._announce_bars()
 
     @sleeps
-    def _catch_up(self) -> None:
-        """Draw bars as they were at their workers when a value arrived. Any thread, after it has waited for the value."""
+    def _catch_up(self, ends_cell: bool = False) -> None:
+        """Print what workers have printed by now, and draw their bars so. Any thread, after it has waited for a value."""
         assert self._client is not None
         with contextlib.suppress(RayError):  # the thread has its value, and the next call says what happened
             self._client.ask(m.QUERY, "printed", [])
-            passed = threading.Event()
-            self._queue.put(passed)
-            passed.wait(_PATIENCE)
+            mark = _Mark(threading.Event(), ends_cell)
+            self._queue.put(mark)
+            mark.passed.wait(_PATIENCE)
+
+    def _end_cell(self, _result: object = None) -> None:
+        """Called by IPython: what a cell has printed, counts of repeated lines too, does not stand under a later one."""
+        self._catch_up(ends_cell=True)
 
     # ------------------------------------------------------------------------------------ the printing thread
     def _run(self) -> None:
@@ -132,8 +151,10 @@ class OutputPrinter:
                 continue
             if output is None:
                 return
-            if isinstance(output, threading.Event):
-                output.set()
+            if isinstance(output, _Mark):
+                if output.ends_cell:
+                    self._report_all()
+                output.passed.set()
                 continue
             try:
                 self._take(*output)
@@ -237,6 +258,11 @@ class OutputPrinter:
             if len(seen) <= _MOST_SEEN and now - seen[key].since <= _WINDOW:
                 break
             self._report(seen.pop(key))
+
+    def _report_all(self) -> None:
+        for seen in self._seen.values():
+            self._report(seen)
+        self._seen.clear()
 
     def _report(self, seen: _Repeated) -> None:
         if seen.count == 1:

@@ -63,7 +63,7 @@ _REFUSED = {
 }
 
 
-def main(words: list[str]) -> int:
+def main(words: list[str], started: str = "mray has started a session") -> int:
     arguments = parser("start", SUMMARY, "Further options of `ray start --head` are accepted and mean nothing on one host.")
     arguments.add_argument("--num-cpus", type=float, metavar="N", help="CPUs to hand out (default: what this process may use)")
     arguments.add_argument("--num-gpus", type=float, metavar="N", help="GPUs to hand out (default: those there are)")
@@ -122,18 +122,18 @@ def main(words: list[str]) -> int:
     # Loaded by name, since an HTTP server is slow to import.
     metrics = "" if at is None else f"\nMetrics: {importlib.import_module(EXPORTER).serve_apart(at, address.session_dir, address.node_pid)}"
     if not given.block:
-        _tell(address, given.temp_dir, metrics)
+        _tell(started, address, given.temp_dir, metrics)
         return DONE
     with _Signals() as asked:
-        _tell(address, given.temp_dir, metrics)
+        _tell(started, address, given.temp_dir, metrics)
         return _stay(address, asked)
 
 
-def _tell(address: Address, temp_dir: str | None, metrics: str) -> None:
+def _tell(started: str, address: Address, temp_dir: str | None, metrics: str) -> None:
     where = f", _temp_dir={temp_dir!r}" if temp_dir is not None else ""
     end = f"mray stop --temp-dir {temp_dir}" if temp_dir is not None else "mray stop"
     print(
-        f"Ray runtime started: {address.session_dir} (node pid {address.node_pid}).\n\n"
+        f"{started}: {address.session_dir} (node pid {address.node_pid}).\n\n"
         f'To connect from Python on this host:\n  import mray\n  mray.init(address="auto"{where})\n'
         f"or by the address {address_of(address.session_dir)}, also as the variable RAY_ADDRESS.\n\n"
         f"To look at it: mray status. To end it: {end}{metrics}",

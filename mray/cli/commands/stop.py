@@ -13,7 +13,7 @@ from mray.cli.terminal import DONE, NOT_FOUND, parser
 SUMMARY = "end the session that mray start has started"
 
 
-def main(words: list[str]) -> int:
+def main(words: list[str], none_found: str = "mray stop: no session of `mray start` is running.") -> int:
     arguments = parser("stop", SUMMARY, "Connected drivers are notified. A second call finds nothing to end, which is fine.")
     arguments.add_argument("--temp-dir", metavar="DIR", help="as mray start was given it")
     arguments.add_argument("--all", action="store_true", help="also those that were given another --temp-dir")
@@ -32,7 +32,7 @@ def main(words: list[str]) -> int:
     if given.all:
         sessions += [each for each in map(running_in, parents_elsewhere()) if each is not None and each not in sessions]
     if not sessions:
-        print("Did not find any active Ray processes.", file=sys.stderr)
+        print(none_found, file=sys.stderr)
     outcome = DONE
     for each in sessions:
         try:

@@ -289,7 +289,7 @@ def test_what_a_machine_leaves_that_was_switched_off_stops_nobody(scene: Scene, 
     Path(session.session_dir, "lock").touch()
     stale = {**session._asdict(), "node_pid": os.getpid()}
     Path(scene.parent, ADDRESS).write_text(json.dumps(stale))
-    assert "Did not find any active Ray processes" in scene.mray("stop").stderr
+    assert "no session of `mray start` is running" in scene.mray("stop").stderr
     assert not os.path.exists(os.path.join(scene.parent, ADDRESS))
     Path(scene.parent, ADDRESS).write_text("{broken")
     scene.start()
