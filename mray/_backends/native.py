@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pickle
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -100,6 +100,12 @@ def of_part(part: Callable[[NativeBackend], Verb]) -> cached_property[Verb]:
     return cached_property(part)
 
 
+def _those_of(made: Iterable[tuple[bytes, bytes | None]], calls: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
+    """Those of these calls that this worker has made, each with its parent, for observers."""
+    wanted = frozenset(calls)
+    return [(task_id, parent or b"") for task_id, parent in tuple(made) if task_id in wanted]
+
+
 class NativeBackend(PlacementCalls, Backend):
     """One process's share of the native engine."""
 
@@ -134,7 +140,7 @@ class NativeBackend(PlacementCalls, Backend):
         self._made: deque[tuple[bytes, bytes | None]] | None = None
         if worker is not None:
             made = self._made = deque(maxlen=MOST_MADE)
-            client.sections["made"] = lambda: list(made)
+            client.sections["made"] = partial(_those_of, made)
         self.graphs = graphs or Graphs(client, worker)
         client.from_peers.on({m.STREAM_ITEMS: listener(client)})
 

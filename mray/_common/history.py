@@ -7,7 +7,8 @@ slower.
 from __future__ import annotations
 
 import marshal
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from functools import partial
 from typing import Any
 
 
@@ -47,6 +48,14 @@ class History:
 
     def __iter__(self) -> Iterator[Any]:
         return map(marshal.loads, tuple(self._records.values()))
+
+    def newest(self) -> Iterator[tuple[Any, Callable[[], Any]]]:
+        """The keys, the newest first, each with a function that returns its record."""
+        for key, packed in reversed(tuple(self._records.items())):
+            yield key, partial(marshal.loads, packed)
+
+    def all_keys(self) -> tuple[Any, ...]:
+        return tuple(self._records)
 
     def clear(self) -> None:
         self._records.clear()

@@ -16,6 +16,13 @@ def short_name(qualified: str) -> str:
     return qualified.rpartition(".")[2]
 
 
+def shown_name(name: str, function: str, class_name: str, shown: str) -> str:
+    """A call's name in listings: a method's begins with the instance's repr, if its class defines one and the call has no own name."""
+    if not class_name or name != function or shown in ("", class_name, f"<{class_name}>"):
+        return name
+    return shown + name.removeprefix(class_name)
+
+
 class ArgumentValue(Record):
     """The value of a ref that is an argument."""
 

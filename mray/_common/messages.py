@@ -284,7 +284,7 @@ GRAPHED = _message(41, PEERS, number=int, ok=bool, payload=(bytes, NoneType))
 
 # ---------------------------------------------------------------------------------------- observers
 #: Send these sections of the process's state; also first on a connection, instead of HELLO.
-ASK = _message(45, OBSERVING | PEERS, number=int, sections=[str])
+ASK = _message(45, OBSERVING | PEERS, number=int, sections={str: {str: ANY}})
 #: Section -> whether it could be read, and its rows or an error text (`mray._observe.process_snapshot`).
 TOLD = _message(46, OBSERVED | PEERS, number=int, answer={str: row(bool, ANY)})
 

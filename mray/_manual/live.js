@@ -145,7 +145,7 @@ const actorColumns = () => [
   number("restarts", (row) => row.num_restarts || null, String, "wide"),
   text("why it is dead", (row) => row.state === "DEAD" && row.death_cause ? row.death_cause.text : "", "wide"),
 ];
-const seconds = (row) => row.start_time_ms && row.end_time_ms ? (row.end_time_ms - row.start_time_ms) / 1000 : null;
+const seconds = (row) => row.seconds;
 const taskColumns = () => [
   text("name", (row) => row.name),
   state((row) => row.state),

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import selectors
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from mray._common import messages as m
@@ -24,7 +24,7 @@ from mray._common.kept import os, socket
 from mray._common.places import sleeps
 from mray._common.protocol import misfit
 from mray._inside.messages import advice, connect_to_node, encode, first_message, is_exhausted
-from mray._observe.process_snapshot import answer_here, client_here
+from mray._observe.process_snapshot import Sections, answer_here, client_here
 
 #: Seconds for a connection that is already late.
 _LEAST_WAIT = 0.001
@@ -33,7 +33,7 @@ Answers = dict[str, tuple[bool, Any]]
 
 
 #: Nodes in this process, which are asked without a socket: the session's directory to the function that answers.
-own_nodes: dict[str, Callable[[str], Any]] = {}
+own_nodes: dict[str, Callable[..., Any]] = {}
 
 
 class SessionGoneError(Exception):
@@ -41,14 +41,14 @@ class SessionGoneError(Exception):
 
 
 @sleeps
-def ask_node(directory: str, what: str, timeout: float) -> Any:
+def ask_node(directory: str, what: str, timeout: float, **arguments: Any) -> Any:
     """Return the node's answer.
 
     Raises SessionGoneError, TimeoutError after `timeout` seconds, and OSError when this process or the node is out of descriptors.
     """
-    here = own_nodes.get(directory)
+    here, given = own_nodes.get(directory), [arguments] if arguments else []
     if here is not None:
-        return here(what)
+        return here(what, *given)
     deadline = monotonic() + timeout
     try:
         sock = _connect(directory, timeout)
@@ -62,7 +62,7 @@ def ask_node(directory: str, what: str, timeout: float) -> Any:
         raise SessionGoneError(_no_answer(directory, error)) from None
     with sock:
         with contextlib.suppress(OSError):  # it has ended, or refused before the query was sent: still to be read
-            sock.sendall(encode((m.HELLO, m.ROLE_OBSERVER, "", os.getpid())) + encode((m.QUERY, 1, what, [])))
+            sock.sendall(encode((m.HELLO, m.ROLE_OBSERVER, "", os.getpid())) + encode((m.QUERY, 1, what, given)))
         sock.settimeout(timeout)
         reader = _Reader(m.ANSWER)
         while reader.message is None:
@@ -90,61 +90,115 @@ def ask_node(directory: str, what: str, timeout: float) -> Any:
     return value
 
 
-@sleeps
-def ask_processes(directory: str, processes: Iterable[str], sections: list[str], timeout: float) -> dict[str, Answers | str]:
+def ask_processes(directory: str, processes: Iterable[str], sections: Iterable[str], timeout: float) -> dict[str, Answers | str]:
     """Process -> its answers, or a text about why there are none. Waits at most `timeout` seconds."""
-    told: dict[str, Answers | str] = {}
-    deadline = monotonic() + timeout
-    with selectors.DefaultSelector() as selector, contextlib.ExitStack() as stack:
-        for process in processes:
-            here = answer_here(process, directory, sections)
-            if here is not None:
-                told[process] = here
-                continue
-            try:
-                sock = stack.enter_context(_connect(directory, max(deadline - monotonic(), _LEAST_WAIT)))
-                sock.settimeout(max(deadline - monotonic(), _LEAST_WAIT))
-                sock.sendall(encode((m.PASS_ON, process)))
-            except TimeoutError:
-                told[process] = "could not be asked: the node does not answer"
-                continue
-            except OSError as error:
-                told[process] = f"could not be asked: {advice(error) if is_exhausted(error) else _no_answer(directory, error)}"
-                continue
-            sock.setblocking(False)
-            selector.register(sock, selectors.EVENT_READ, (process, _Reader(m.PASSED)))
-        while selector.get_map() and (left := deadline - monotonic()) > 0:
-            for key, _events in selector.select(left):
-                process, reader = key.data
-                try:
-                    data = key.fileobj.recv(1 << 20)  # type: ignore[union-attr]
-                except BlockingIOError:
+    with Interview(directory) as interview:
+        wanted: Sections = {section: {} for section in sections}
+        return interview.ask(dict.fromkeys(processes, wanted), timeout)
+
+
+class Interview:
+    """Several questions to processes of a session, over the same connections. Not thread-safe."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._sockets: dict[str, socket.socket] = {}
+        self._number = 0
+        self._deadline = 0.0
+
+    def __enter__(self) -> Interview:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for sock in self._sockets.values():
+            sock.close()
+        self._sockets.clear()
+
+    @sleeps
+    def ask(self, wanted: Mapping[str, Sections], timeout: float) -> dict[str, Answers | str]:
+        """Process -> its answers, or a text about why there are none. Waits at most `timeout` seconds."""
+        told: dict[str, Answers | str] = {}
+        deadline = self._deadline = monotonic() + timeout
+        self._number += 1
+        with selectors.DefaultSelector() as selector:
+            for process, sections in wanted.items():
+                here = answer_here(process, self._directory, sections)
+                if here is not None:
+                    told[process] = here
                     continue
-                except OSError:
-                    data = b""
-                try:
-                    reader.feed(data)
-                    if reader.message is not None and reader.message[0] == m.PASSED:
-                        with contextlib.suppress(OSError):  # it has ended, or refused before the query was sent: still to be read
-                            key.fileobj.send(encode((m.ASK, 1, sections)))  # type: ignore[union-attr]
-                        rest, reader = reader.rest, _Reader(m.TOLD)
-                        selector.modify(key.fileobj, selectors.EVENT_READ, (process, reader))
-                        reader.feed(rest)
-                except ValueError as error:
-                    told[process] = f"has sent an invalid answer: {error}"
-                    selector.unregister(key.fileobj)
-                    continue
-                if reader.message is not None:
-                    code, number, answer = reader.message
-                    gone = code == m.REFUSED and number == errno.ECONNREFUSED
-                    told[process] = "has ended" if gone else answer if code == m.TOLD else f"cannot answer: {answer.rstrip('.')}"
-                    selector.unregister(key.fileobj)
-                elif not data:
-                    told[process] = "has ended"
-                    selector.unregister(key.fileobj)
-        for key in selector.get_map().values():
-            told[key.data[0]] = f"does not answer within {timeout:g} s: it is stopped, or C code holds its interpreter"
-    return told
+                question = encode((m.ASK, self._number, sections))
+                known = self._sockets.get(process)
+                if known is None:
+                    try:
+                        sock = self._connect(process)
+                    except TimeoutError:
+                        told[process] = "could not be asked: the node does not answer"
+                        continue
+                    except OSError as error:
+                        told[process] = (
+                            f"could not be asked: {advice(error) if is_exhausted(error) else _no_answer(self._directory, error)}"
+                        )
+                        continue
+                    selector.register(sock, selectors.EVENT_READ, (process, question, _Reader(m.PASSED)))
+                else:
+                    self._send(known, question)
+                    selector.register(known, selectors.EVENT_READ, (process, question, _Reader(m.TOLD)))
+            while selector.get_map() and (left := deadline - monotonic()) > 0:
+                for key, _events in selector.select(left):
+                    answer = self._read(selector, key)
+                    if answer is not None:
+                        told[key.data[0]] = answer
+                        selector.unregister(key.fileobj)
+            for key in selector.get_map().values():
+                told[key.data[0]] = f"does not answer within {timeout:g} s: it is stopped, or C code holds its interpreter"
+        for process, answer in told.items():
+            if isinstance(answer, str) and process in self._sockets:
+                self._sockets.pop(process).close()
+        return told
+
+    def _left(self) -> float:
+        return max(self._deadline - monotonic(), _LEAST_WAIT)
+
+    def _connect(self, process: str) -> socket.socket:
+        sock = self._sockets[process] = _connect(self._directory, self._left())
+        sock.settimeout(self._left())
+        sock.sendall(encode((m.PASS_ON, process)))
+        sock.setblocking(False)
+        return sock
+
+    def _send(self, sock: socket.socket, question: bytes) -> None:
+        """A process that has ended is noticed when its answer is read."""
+        sock.settimeout(self._left())
+        with contextlib.suppress(OSError):
+            sock.sendall(question)
+        sock.setblocking(False)
+
+    @sleeps
+    def _read(self, selector: selectors.BaseSelector, key: selectors.SelectorKey) -> Answers | str | None:
+        """Read what has arrived; returns the answer once it is complete, or a text about why there will be none."""
+        process, question, reader = key.data
+        sock: socket.socket = key.fileobj  # type: ignore[assignment]
+        try:
+            data = sock.recv(1 << 20)
+        except BlockingIOError:
+            return None
+        except OSError:
+            data = b""
+        try:
+            reader.feed(data)
+            if reader.message is not None and reader.message[0] == m.PASSED:
+                self._send(sock, question)
+                rest, reader = reader.rest, _Reader(m.TOLD)
+                selector.modify(sock, selectors.EVENT_READ, (process, question, reader))
+                reader.feed(rest)
+        except ValueError as error:
+            return f"has sent an invalid answer: {error}"
+        if reader.message is not None:
+            code, number, answer = reader.message
+            if code == m.TOLD:
+                return answer  # type: ignore[no-any-return]
+            return "has ended" if number == errno.ECONNREFUSED else f"cannot answer: {answer.rstrip('.')}"
+        return "has ended" if not data else None
 
 
 def _connect(directory: str, timeout: float) -> socket.socket:

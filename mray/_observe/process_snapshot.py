@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mray._common import measured
@@ -21,8 +21,11 @@ from mray._common.ids import first_number
 from mray._common.uncollected import uncollected
 from mray._inside.client import Client, Connection, own_clients, reading_frame
 
+#: Sections of an answer, each with its arguments by name.
+Sections = Mapping[str, Mapping[str, Any]]
 
-def on_ask(client: Client, connection: Connection, number: int, sections: list[str]) -> None:
+
+def on_ask(client: Client, connection: Connection, number: int, sections: Sections) -> None:
     """Answer ASK. Client's lock held."""
     if not connection.role:
         # Its disconnection concerns no process.
@@ -34,19 +37,22 @@ def _nothing(_connection: Connection) -> None:
     pass
 
 
-def answer(client: Client, sections: list[str]) -> dict[str, tuple[bool, Any]]:
+def answer(client: Client, sections: Sections) -> dict[str, tuple[bool, Any]]:
     """Section -> (True, its rows) or (False, why there are none). Client's lock held."""
     told: dict[str, tuple[bool, Any]] = {}
-    for section in sections:
+    for section, arguments in sections.items():
         find = client.sections.get(section) or _SECTIONS.get(section)
         try:
-            told[section] = (True, None if find is None else find())  # a driver runs no tasks, and a process without graphs has none
+            told[section] = (
+                True,
+                None if find is None else find(**arguments),
+            )  # a driver runs no tasks, and a process without graphs has none
         except Exception as error:  # other sections are still answered
             told[section] = (False, f"{type(error).__name__}: {error}")
     return told
 
 
-def answer_here(process: str, session_dir: str, sections: list[str]) -> dict[str, tuple[bool, Any]] | None:
+def answer_here(process: str, session_dir: str, sections: Sections) -> dict[str, tuple[bool, Any]] | None:
     """As `answer`, if this process is that one of the session; else None."""
     for client in own_clients():
         if client.process == process and client.session_dir == session_dir:
@@ -84,7 +90,7 @@ def _stacks() -> list[tuple[str, str]]:
     return stacks
 
 
-_SECTIONS: dict[str, Callable[[], Any]] = {
+_SECTIONS: dict[str, Callable[..., Any]] = {
     "ids": first_number,
     "metrics": measured.rows,
     "stacks": _stacks,

@@ -33,7 +33,8 @@ from mray._picture.timeline_page import left_out, timeline_page
 from mray.cli.commands.stack import find_py_spy, of_user, processes_of, stacks_of
 from mray.cli.loopback import LOOPBACK, LoopbackRequest, LoopbackServer
 from mray.cli.manual import read
-from mray.util.state.api import SessionView, in_order, list_logs, look, newest, programs_of
+from mray.util.state._select import in_order
+from mray.util.state.api import SessionView, list_logs, look, programs_of
 from mray.util.state.common import RECORDS, ObjectState, TaskState
 from mray.util.state.exception import RayStateApiException, ServerUnavailable
 
@@ -87,8 +88,8 @@ def _look(query: Query) -> Any:
 
 
 def _tasks(query: Query) -> Any:
-    found = list(_view(query).records(TaskState))
-    return {"rows": [record.asdict() for record in newest(TaskState, found, _MOST_ROWS)], "total": len(found)}
+    found, total = _view(query).listing(TaskState, (), _MOST_ROWS)
+    return {"rows": [record.asdict() for record in found], "total": total}
 
 
 def _objects(query: Query) -> Any:

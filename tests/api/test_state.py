@@ -553,7 +553,7 @@ def test_a_method_is_named_after_its_instance_and_its_class(
     }
     eventually(lambda: rows() == expected)
     for word, count in (("PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY", 1), ("RUNNING_IN_RAY_GET", 0), ("NIL", 0)):
-        assert len(state.list_tasks(filters=[("state", "=", word)])) == count
+        eventually(lambda word=word, count=count: len(state.list_tasks(filters=[("state", "=", word)])) == count)
     (tmp_path / "go").touch()
     ray.get(waiting)
 

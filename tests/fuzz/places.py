@@ -155,6 +155,7 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
         "_backends.call_spans:CallSpans._unpacking.covered",
         "_common.history:History.__getitem__",
         "_common.history:History.__iter__",
+        "_common.history:History.newest",
         "_decide.scheduler.affinity:CpuLoads.__init__",
         "_decide.scheduler.affinity:CpuLoads._least_loaded",
         "_decide.scheduler.affinity:CpuLoads._load",

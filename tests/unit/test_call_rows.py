@@ -37,7 +37,9 @@ def task(number: int) -> Call:
 
 
 def rows_of(each: Any) -> list[tuple[bytes, str, str, str]]:
-    return [(task_id, row()["func_or_class_name"], row()["state"], row()["process"]) for task_id, row in each.calls()]
+    rows = [call.row(state, process) for call, state, process in each.calls()]
+    assert each.count_calls() == len(rows)
+    return [(row["task_id"], row["func_or_class_name"], row["state"], row["process"]) for row in rows]
 
 
 def test_tasks_wait_for_a_worker_or_for_their_arguments() -> None:
@@ -47,7 +49,7 @@ def test_tasks_wait_for_a_worker_or_for_their_arguments() -> None:
     pools.pool("key", {"resources": {"CPU": 2.0}}, False).submit(queued)
     client.waiting[waits] = None
     assert rows_of(pools) == [(queued.task_id, "f", "PENDING_NODE_ASSIGNMENT", ""), (waits.task_id, "f", "PENDING_ARGS_AVAIL", "")]
-    assert dict(pools.calls())[queued.task_id]()["required_resources"] == {"CPU": 2.0}
+    assert queued.row("PENDING_NODE_ASSIGNMENT", "")["required_resources"] == {"CPU": 2.0}
 
 
 def test_calls_of_an_actor_wait_in_its_queue() -> None:

@@ -159,7 +159,7 @@ class LocalNode:
 
     def _worker_leaves(self, worker: LocalConnection, kind: str, text: str, name: str = "", calls: Sequence[Any] = ()) -> None:
         if calls:
-            self._records.last_calls.append([(worker.pid, name, *call) for call in calls])
+            self._records.last_calls.append(worker.pid, name, calls)
         self._apply(events.WorkerLeft(worker.process, kind, text))
 
     def _query(self, connection: LocalConnection, request: int, what: str, arguments: list[Any]) -> None:
@@ -202,9 +202,9 @@ class LocalNode:
             self.run_token.call_later(seconds, functools.partial(self._apply, event))
 
     # ------------------------------------------------------------------------------------ for people
-    def answer(self, what: str) -> Any:
+    def answer(self, what: str, *arguments: Mapping[str, Any]) -> Any:
         self.run_token.run_callbacks()
-        return [] if what == "stacks" else snapshot.answer(self._view, what)
+        return [] if what == "stacks" else snapshot.answer(self._view, what, *arguments)
 
     def explain(self) -> str:
         lines = []
@@ -229,7 +229,7 @@ class LocalNode:
         client = getattr(sim_thread.process, "client", None)
         if client is None:
             return ""
-        _found, waits = process_snapshot.answer(client, ["waits"])["waits"]
+        _found, waits = process_snapshot.answer(client, {"waits": {}})["waits"]
         debts = [debt for wait in waits if wait["thread"] == sim_thread.thread.name for debt in wait["on"]]
         return ", ".join(debt["task"] or f"an object of {self._name_of(debt['process'])}" for debt in debts)
 

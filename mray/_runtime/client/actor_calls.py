@@ -19,7 +19,7 @@ from mray._decide.caller.actor_queue import UNKNOWN, ActorQueue
 from mray._ipc.connection import Connection
 from mray._runtime.client.calls import WAITS_FOR_ARGUMENTS, WAITS_FOR_WORKER, Call
 from mray._runtime.connections.deaths import actor_error, unavailable_error
-from mray._runtime.connections.part import Part, Row
+from mray._runtime.connections.part import Part, Row, Unanswered
 
 if TYPE_CHECKING:
     from mray._runtime.connections.endpoint import Endpoint
@@ -173,12 +173,15 @@ class ActorCaller:
             "object_id": b"",
         }
 
-    def calls(self) -> Iterator[tuple[bytes, Callable[[], Row]]]:
+    def calls(self) -> Iterator[Unanswered]:
         process = self.actor.process
         for call in self.actor.queue:
-            yield call.task_id, partial(call.row, WAITS_FOR_ARGUMENTS if call.waiting else WAITS_FOR_WORKER, process)
+            yield call, WAITS_FOR_ARGUMENTS if call.waiting else WAITS_FOR_WORKER, process
         for call in self.actor.aside:
-            yield call.task_id, partial(call.row, WAITS_FOR_WORKER, process)
+            yield call, WAITS_FOR_WORKER, process
+
+    def count_calls(self) -> int:
+        return len(self.actor.queue) + len(self.actor.aside)
 
 
 class ActorState:
@@ -250,9 +253,12 @@ class ActorCallers(Part, dict[bytes, ActorCaller]):
         if caller is not None and caller.actor.state in (DEAD, UNKNOWN) and not caller.actor.queue and not caller.watchers:
             del self[actor_id]
 
-    def calls(self) -> Iterator[tuple[bytes, Callable[[], Row]]]:
+    def calls(self) -> Iterator[Unanswered]:
         for caller in self.values():
             yield from caller.calls()
+
+    def count_calls(self) -> int:
+        return sum(caller.count_calls() for caller in self.values())
 
     def is_idle(self) -> bool:
         actors = [caller.actor for caller in tuple(self.values())]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mray._api.object_ref import ObjectRef
+from mray._common.clock import perf_counter
 from mray._common.ids import TaskID
 from mray._common.invocations import MethodInvocation, short_name
 from mray._common.messages import FAILED, REPLIES, REPLY, SEGMENT, STREAM_ITEMS, TENSORS
@@ -22,6 +23,8 @@ from mray.exceptions import TaskCancelledError
 WAITS_FOR_ARGUMENTS = "PENDING_ARGS_AVAIL"
 WAITS_FOR_WORKER = "PENDING_NODE_ASSIGNMENT"
 SENT = "SUBMITTED_TO_WORKER"
+QUEUES_IN_ACTOR = "PENDING_ACTOR_TASK_ORDERING_OR_CONCURRENCY"
+RUNNING = "RUNNING"
 #: Missing arguments that the row of a call names.
 _MOST_AWAITED = 8
 
@@ -110,7 +113,7 @@ class Call:
         owner = "" if client is None else client.process
         resources = dict((getattr(self.source, "demand", None) or {}).get("resources") or {})
         failed_calls.remember(
-            failed_calls.FailedCall(self.task_id, name, function, self.parent or b"", owner, process, resources, kind, text)
+            failed_calls.FailedCall(self.task_id, name, function, self.parent or b"", owner, process, resources, kind, text, perf_counter())
         )
 
     def names(self) -> tuple[str, str]:
@@ -132,7 +135,6 @@ class Call:
             "func_or_class_name": function,
             "parent": self.parent or b"",
             "state": state,
-            "creation": self.method == "__init__",
             "process": process,
             "retries_left": self.retries,
             "required_resources": dict(demand.get("resources") or {}),

@@ -27,10 +27,10 @@ from mray._runtime.client.long_waits import LongWaits
 from mray._runtime.client.objects import Objects
 from mray._runtime.client.platform import Platform, own_platform
 from mray._runtime.client.replies import Replies
+from mray._runtime.client.unanswered_calls import UnansweredCalls
 from mray._runtime.client.unschedulable import Unschedulable
 from mray._runtime.connections.deaths import ended_error
 from mray._runtime.connections.endpoint import Endpoint
-from mray._runtime.connections.part import Row, cut
 from mray._runtime.objects.borrowing import Borrowing
 from mray._runtime.objects.owner import Owner
 from mray._runtime.objects.unhandled_errors import UnhandledErrors
@@ -81,9 +81,9 @@ class Client(Endpoint):
         #: Parts created on demand, by their names in `late`.
         self.made: dict[str, Part] = {}
         #: For observers: functions that return builtin values, called with the client's lock.
-        self.sections: dict[str, Callable[[], Any]] = {
-            "calls": self._calls,
-            "failed": failed_calls.rows,
+        self.sections: dict[str, Callable[..., Any]] = {
+            **UnansweredCalls(self.process, lambda: self.parts, self.peers).sections(),
+            **failed_calls.sections(self.process),
             "inline bytes": partial(held_objects.inline_bytes, self),
             "reconstructed": partial(reconstruction.rows, self),
             "object counts": count_objects,
@@ -110,14 +110,7 @@ class Client(Endpoint):
         found: Tensors = self.late(TENSORS)
         return found
 
-    def _calls(self) -> dict[str, Any]:
-        found: dict[bytes, Callable[[], Row]] = {}
-        for part in self.parts:
-            for task_id, row in part.calls():
-                found.setdefault(task_id, row)
-        return cut(len(found), (row() for row in found.values()))
-
-    def _on_ask(self, connection: Connection, number: int, sections: list[str]) -> None:
+    def _on_ask(self, connection: Connection, number: int, sections: dict[str, dict[str, Any]]) -> None:
         loaded(SNAPSHOT).on_ask(self, connection, number, sections)
 
     def close(self) -> None:
@@ -147,7 +140,7 @@ def own_clients() -> tuple[Client, ...]:
     return tuple(_clients)
 
 
-def _fail_ask(peer: Connection, failure: Exception, _payload: bytes, number: int, sections: list[str]) -> None:
+def _fail_ask(peer: Connection, failure: Exception, _payload: bytes, number: int, sections: dict[str, dict[str, Any]]) -> None:
     peer.send((m.TOLD, number, dict.fromkeys(sections, (False, str(failure)))))
 
 

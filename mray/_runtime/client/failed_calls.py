@@ -7,9 +7,14 @@ whose callers have exited.)
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from mray import exceptions
+from mray._common.causes import EXIT_ACTOR
+from mray._common.filters import Filter, columns_of, matches
 from mray._common.history import History
 from mray._common.record import Record
 from mray._objects.remote_error import OURS, is_cancelled, text_of
@@ -49,6 +54,8 @@ class FailedCall(Record):
     required_resources: dict[str, float]
     error_type: str
     error_message: str
+    #: When the caller learned of it, in seconds of CLOCK_MONOTONIC.
+    end: float
 
 
 #: Ray's texts, for errors of user code and for SystemExit in a worker.
@@ -89,11 +96,49 @@ def info_of_answer(payload: bytes) -> tuple[str, str]:
 
 def remember(failed: FailedCall) -> None:
     """Store a failed call. Client's lock held."""
-    _failed.append(tuple(failed))
+    _failed[failed.task_id, failed.process, failed.owner, EXIT_ACTOR in failed.error_message] = tuple(failed)
 
 
-def rows() -> list[dict[str, Any]]:
-    return [dict(zip(FailedCall._fields, each, strict=True)) for each in _failed]
+def sections(process: str) -> dict[str, Callable[..., Any]]:
+    """For observers, about the calls of one process; several may share an interpreter."""
+    return {"failed": partial(rows, process), "failed calls": partial(names, process), "failed counts": partial(counts, process)}
+
+
+def names(process: str) -> list[tuple[bytes, str, bool]]:
+    """Each failed call, the process that has run it ("" if none has), and whether its actor has ended by itself."""
+    return [(task_id, ran, exits) for task_id, ran, owner, exits in _failed.all_keys() if owner in (process, "")]
+
+
+def rows(
+    process: str, limit: int = MOST, filters: Sequence[Filter] = (), without: Sequence[bytes] = (), texts: bool = True
+) -> dict[str, Any]:
+    """How many failed calls pass the filters, without some; and the newest of them."""
+    found: list[dict[str, Any]] = []
+    total = 0
+    for record_of in _newest(process, without):
+        if filters or total < limit:
+            row = dict(zip(FailedCall._fields, record_of(), strict=True))
+            if not matches({**row, **columns_of(row["task_id"]), "state": "FAILED"}, filters):
+                continue
+            if total < limit:
+                found.append(row if texts else {**row, "error_message": None})
+        total += 1
+    return {"total": total, "rows": found}
+
+
+def counts(process: str, without: Sequence[bytes] = ()) -> list[tuple[str, str, str, int]]:
+    """How many calls of each name and type have failed."""
+    failed = (FailedCall(*record_of()) for record_of in _newest(process, without))
+    found = Counter((each.name, columns_of(each.task_id)["type"]) for each in failed)
+    return [(name, kind, "FAILED", count) for (name, kind), count in found.items()]
+
+
+def _newest(process: str, without: Sequence[bytes]) -> Iterator[Callable[[], Any]]:
+    left_out = frozenset(without)
+    for key, record_of in _failed.newest():
+        task_id, _ran, owner, _exits = key
+        if owner in (process, "") and task_id not in left_out:
+            yield record_of
 
 
 def clear() -> None:

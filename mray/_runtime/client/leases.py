@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from mray._ipc.connection import Connection
 from mray._runtime.client.calls import WAITS_FOR_ARGUMENTS, WAITS_FOR_WORKER, Call, lost_call
 from mray._runtime.client.reconstruction import remember
 from mray._runtime.connections.deaths import refused_error, worker_error
-from mray._runtime.connections.part import Part, Row
+from mray._runtime.connections.part import Part, Row, Unanswered
 from mray.exceptions import RaySystemError
 
 if TYPE_CHECKING:
@@ -390,11 +389,19 @@ class LeasePools(Part):
             yield from pool.tasks.queue
             yield from pool.resting
 
-    def calls(self) -> Iterator[tuple[bytes, Callable[[], Row]]]:
+    def calls(self) -> Iterator[Unanswered]:
         for call in self.queued():
-            yield call.task_id, partial(call.row, WAITS_FOR_WORKER, "")
-        for call in self.arguments.waiting:
-            yield call.task_id, partial(call.row, WAITS_FOR_ARGUMENTS, "")
+            yield call, WAITS_FOR_WORKER, ""
+        for call in self._unready():
+            yield call, WAITS_FOR_ARGUMENTS, ""
+
+    def _unready(self) -> Iterator[Call]:
+        """Tasks whose arguments are missing; calls of methods stand in the queues of their actors, too."""
+        return (call for call in self.arguments.waiting if not isinstance(call.method, str))
+
+    def count_calls(self) -> int:
+        queued = sum(len(pool.tasks.queue) + len(pool.resting) for pool in self._pools.values())
+        return queued + sum(1 for _call in self._unready())
 
     def give_back_idle(self) -> None:
         """Return idle leases; cancel requests for which no task waits."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
 from mray._common.ids import FIRST, return_id
 from mray._objects.remote_error import unpickle_error
 from mray._runtime.client.calls import SENT, fail_call, lost_call
-from mray._runtime.connections.part import Part, Row
+from mray._runtime.connections.part import Part, Unanswered
 
 if TYPE_CHECKING:
     from mray._common.invocations import Result
@@ -36,10 +35,13 @@ class Replies(Part):
             {m.CALL: fail_call, m.TASK: fail_call, m.GRAPH: self._fail_graph_request, m.GRAPHED: client.fail_answer},
         )
 
-    def calls(self) -> Iterator[tuple[bytes, Callable[[], Row]]]:
+    def calls(self) -> Iterator[Unanswered]:
         for connection in self._client.peers.values():
-            for task_id, call in connection.calls.items():
-                yield task_id, partial(call.row, SENT, connection.process)
+            for call in connection.calls.values():
+                yield call, SENT, connection.process
+
+    def count_calls(self) -> int:
+        return sum(len(connection.calls) for connection in self._client.peers.values())
 
     def _on_reply(self, connection: Connection, task_id: bytes, form: int, payload: Any, refs: Any) -> None:
         call = connection.calls.pop(task_id, None)

@@ -5,12 +5,14 @@ A process calls its parts in the order of one tuple (`Endpoint.parts`), and in t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
 #: About one call, object or wait: builtin values.
 Row = dict[str, Any]
+#: An unanswered call, its state, and the process that it was sent to or will be sent to, if known.
+Unanswered = tuple[Any, str, str]
 #: The most rows of a section; the rest is counted.
 MOST_ROWS = 10_000
 
@@ -32,9 +34,13 @@ class Part:
     def all_lost(self, error: BaseException) -> None:
         """Fail all waiters: no more messages will arrive."""
 
-    def calls(self) -> Iterable[tuple[bytes, Callable[[], Row]]]:
-        """The unanswered calls of this part, for observers: ids, and functions that return their rows."""
+    def calls(self) -> Iterable[Unanswered]:
+        """The unanswered calls of this part, for observers, lazily."""
         return ()
+
+    def count_calls(self) -> int:
+        """How many `calls` has."""
+        return 0
 
     def close(self) -> None:
         """Leave the session while connections are open. Called for parts created on demand only."""

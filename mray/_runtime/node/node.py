@@ -487,8 +487,8 @@ class Node:
         """Answer an observer, which may send nothing but queries."""
         if code != m.QUERY:
             raise ProtocolViolationError("an observer may only send queries")
-        request, what, _arguments = fields
-        connection.send((m.ANSWER, request, True, snapshot.answer(self._view, what)))
+        request, what, arguments = fields
+        connection.send((m.ANSWER, request, True, snapshot.answer(self._view, what, *arguments)))
 
     # ------------------------------------------------------------------------------------ trimming
     def _ask_to_trim(self, asker: str) -> None:
@@ -561,7 +561,7 @@ class Node:
     def _worker_leaves(self, process: str, kind: str, text: str, name: str = "", calls: Sequence[Any] = ()) -> events.Event:
         pid = self._members.connections[process].pid
         if calls:
-            self._records.last_calls.append([(pid, name, *call) for call in calls])
+            self._records.last_calls.append(pid, name, calls)
         return events.WorkerLeft(process, kind, text)
 
     def _report_end(self, death: events.MemberDied) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from mray._common.history import History
-from mray._decide.scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS, LAST_CALL_BYTES, LAST_CALLERS
+from mray._decide.scheduler.policy import DEAD_RECORD_BYTES, DEAD_RECORDS
 from mray._ipc.output import WrittenParts
 from mray._ipc.table import SessionTable
 from mray._runtime.node.jobs import Jobs
 from mray._runtime.node.key_values import KeyValues
+from mray._runtime.node.last_calls import LastCalls
 from mray._runtime.node.members import Members
 
 
@@ -19,8 +20,7 @@ class NodeRecords:
         self.jobs = Jobs()
         self.key_values = KeyValues()
         self.dead_workers = History(DEAD_RECORDS, DEAD_RECORD_BYTES)
-        #: Last calls of workers that left in order: lists of pid, name, and a call as workers record it (`Done`).
-        self.last_calls = History(LAST_CALLERS, LAST_CALL_BYTES)
+        self.last_calls = LastCalls()
         #: Of the files in ``logs``, which outlive a session reset.
         self.written = WrittenParts()
 

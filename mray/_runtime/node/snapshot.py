@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from types import CodeType
+from types import CodeType, MappingProxyType
 from typing import Any
 
 from mray._common.causes import Cause
@@ -26,7 +26,7 @@ from mray._runtime.node.records import NodeRecords
 from mray._runtime.processes.object_counts import count_objects
 
 #: Queries that an observer may send to the node.
-QUERIES = ("snapshot", "stacks", "last calls", "object counts", "written parts")
+QUERIES = ("snapshot", "stacks", "last calls", "newest last calls", "counts of last calls", "object counts", "written parts")
 
 
 class View(Record):
@@ -40,12 +40,16 @@ class View(Record):
     serving: CodeType
 
 
-def answer(view: View, what: str) -> Any:
+def answer(view: View, what: str, arguments: Mapping[str, Any] = MappingProxyType({})) -> Any:
     """The answer to a query of an observer. Raises ProtocolViolationError for an unknown one."""
     if what == "snapshot":
         return snapshot(view)
     if what == "last calls":
-        return [call for calls in view.records.last_calls for call in calls]
+        return view.records.last_calls.all()
+    if what == "newest last calls":
+        return view.records.last_calls.rows(**arguments)
+    if what == "counts of last calls":
+        return view.records.last_calls.counts(**arguments)
     if what == "written parts":
         return view.records.written.rows()
     if what == "object counts":

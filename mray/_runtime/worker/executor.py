@@ -231,6 +231,7 @@ class Executor:
             except Exception as unclear:  # for example the user's exception class cannot be unpickled here
                 error, retried = unclear, False
             if retried:
+                self.packer.attempts.append(task_id)
                 self.packer.settle()
                 connection.post((m.ATTEMPT, task_id))
                 return

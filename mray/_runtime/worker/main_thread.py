@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -43,6 +44,14 @@ class MainThread:
         #: The number of finished calls, and the last of them, for observers.
         self.served = 0
         self.recent: deque[Done] = deque(maxlen=RECENT)
+
+    def newest(self, most: int) -> list[Done]:
+        """The last finished calls, the newest first. Any thread."""
+        while True:
+            try:
+                return list(islice(reversed(self.recent), most))
+            except RuntimeError:  # a call has ended meanwhile
+                continue
 
     def is_current(self) -> bool:
         return threading.get_ident() == self.ident

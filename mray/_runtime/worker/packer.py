@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 #: The most remembered failed calls, and their most bytes.
 FAILURES, FAILURE_BYTES = 200, 1 << 18
+#: The most failed calls, and attempts, that are marked so.
+FAILED_MARKS = 1000
 
 
 class Collected(list[Result]):
@@ -46,6 +49,9 @@ class Packer:
         self._actor = actor
         #: (task id, type, text) of the last failed calls, for observers.
         self.failures = History(FAILURES, FAILURE_BYTES)
+        #: (task id, type) of more of them; and the task ids of calls that the caller was asked to repeat, once for each attempt.
+        self._failed: deque[tuple[bytes, str]] = deque(maxlen=FAILED_MARKS)
+        self.attempts: deque[bytes] = deque(maxlen=FAILED_MARKS)
         self._noting = threading.Lock()
 
     # ------------------------------------------------------------------------------------ values
@@ -159,7 +165,13 @@ class Packer:
         info = failed_calls.info(error)
         with self._noting:  # groups fail concurrently
             self.failures.append((task_id, *info))
+            self._failed.append((task_id, info[0]))
         return pickle_error(error)
+
+    def failed_calls(self) -> dict[bytes, str]:
+        """Task id -> type of error. Any thread."""
+        with self._noting:
+            return dict(self._failed)
 
     def item_failure(self, running: RunningCall, error: BaseException) -> bytes | None:
         """The pickled error as a generator's last item; None if it ends more than the call (see `_failed`)."""

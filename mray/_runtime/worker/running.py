@@ -19,6 +19,7 @@ from mray._common.clock import perf_counter
 from mray._common.ids import TaskID
 from mray._common.invocations import MethodInvocation
 from mray._common.places import runs_users
+from mray._common.record import Record
 from mray._ipc.connection import Connection
 from mray._runtime.client.call_context import CallContext, Running
 from mray.exceptions import TaskCancelledError
@@ -28,6 +29,34 @@ if TYPE_CHECKING:
 
 #: A finished call: task id, name, begin, end (seconds of CLOCK_MONOTONIC), resources of a task.
 Done = tuple[bytes, str | None, float, float, dict[str, float] | None]
+
+
+class StartedCall(Record):
+    """A running call, or a running constructor, as observers get it."""
+
+    task_id: bytes
+    name: str
+    func_or_class_name: str
+    #: Seconds of CLOCK_MONOTONIC; None if it has only just begun.
+    begin: float | None
+    required_resources: dict[str, float]
+    #: The process that made the call.
+    owner: str
+
+
+class FinishedCall(Record):
+    """A finished call as observers get it: the row of a listing."""
+
+    task_id: bytes
+    name: str
+    func_or_class_name: str
+    #: Seconds of CLOCK_MONOTONIC.
+    begin: float
+    end: float
+    required_resources: dict[str, float]
+    #: None if it has not failed. Of older failures the text is forgotten first.
+    error_type: str | None
+    error_message: str | None
 
 
 class Cancelled(BaseException):

@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any
 
 from mray._common import messages as m
-from mray._common.clock import perf_counter, time
+from mray._common.clock import perf_counter
 from mray._common.ids import TaskID
 from mray._common.invocations import ArgumentValue, MethodInvocation, TaskInvocation, read, short_name
 from mray._common.kept import os
@@ -30,7 +30,7 @@ from mray._common.uncollected import uncollected
 from mray._ipc.connection import Connection
 from mray._ipc.faults import message_name
 from mray._objects.remote_error import pickle_error
-from mray._runtime.client.call_context import CallContext
+from mray._runtime.client.call_context import CallContext, Running
 from mray._runtime.client.calls import failed_reply
 from mray._runtime.client.cancelling import Interrupts
 from mray._runtime.client.client import Client
@@ -42,9 +42,10 @@ from mray._runtime.worker.concurrency_groups import ConcurrencyGroups
 from mray._runtime.worker.devices import Devices
 from mray._runtime.worker.executor import Executor, end_fork
 from mray._runtime.worker.exits import EXITED, TERMINATED, ExitActor, Terminated, flush_output
+from mray._runtime.worker.finished_calls import FinishedCalls
 from mray._runtime.worker.main_thread import Arrived, GraphRunner, MainThread
 from mray._runtime.worker.own_process import survive
-from mray._runtime.worker.running import current_call
+from mray._runtime.worker.running import StartedCall, TaskCall, current_call
 from mray._runtime.worker.thread_group import ThreadGroupExecutor
 from mray.exceptions import AsyncioActorExit, RaySystemError, TaskCancelledError
 
@@ -53,8 +54,7 @@ _LONG = 100e-6
 #: Queued calls whose tensors are fetched while others run.
 _AHEAD = 2
 _CALLS = (m.CALL, m.TASK)
-#: The most finished calls that are listed, and that a leaving worker sends.
-LISTED = 1000
+#: The most finished calls that a leaving worker sends.
 LAST_TOLD = 1000
 
 
@@ -92,7 +92,7 @@ class Worker(ProcessHost):
         client.from_node.on({m.ACTOR_START: main.enqueuing(m.ACTOR_START), m.EXIT: main.enqueuing(m.EXIT)})
         client.process_host = self
         client.reactor.guard.terminated = self._terminated
-        client.sections["work"] = self.work
+        client.sections.update({"work": self.work, **FinishedCalls(main, self.executor).sections()})
 
     # ------------------------------------------------------------------------------------ reading thread
     def _on_leased(self, connection: Connection, *fields: Any) -> None:
@@ -546,24 +546,28 @@ class Worker(ProcessHost):
         return None
 
     def work(self) -> dict[str, Any]:
-        """Running and finished calls, for observers. Any thread."""
+        """The running calls, and how many wait and are over, for observers. Any thread."""
         context, executor = self.context, self.executor
-        running = context.running
-        epoch = time() - perf_counter()
-        recent = list(self.main_thread.recent)[-LISTED:]
+        running, beside = context.running, dict(self.groups.running)
+        named = dict(executor.named)
+        calls: list[tuple[Running, float | None]] = [(call, call.began) for call in beside.values()]
+        if running is not None and running.task_id not in beside:
+            calls.append((running, self._begun_on_main()))
+
+        def told(call: Running, began: float | None) -> tuple[Any, ...]:
+            caller = getattr(call, "connection", None)  # of a constructor: None
+            function = named.get(call.task_id, call.name)
+            resources = context.resources if isinstance(call, TaskCall) else {}
+            owner = caller.process if caller is not None else ""
+            return tuple(StartedCall(call.task_id, call.name, function, began, resources, owner))
+
         return {
-            "task_id": running.task_id if running else b"",
-            "task": running.name if running else "",
-            "function": (running.function_name or "") if running else "",
-            "beside": list(self.groups.running),
+            "running": [told(*call) for call in sorted(calls, key=lambda call: call[1] or 0.0)],
             "actor_id": context.actor_id or b"",
             "class_name": short_name(context.class_name or ""),
             "repr": executor.actor.repr,
             "groups": self.groups.exist,
-            "named": dict(executor.named),
             "blocked": self._blocked > 0,
             "queued": sum(code in _CALLS for _sender, code, _call in tuple(self.inbox)) + self.groups.queued(),
             "served": self.main_thread.served,
-            "recent": [(task, name, begin + epoch, end + epoch, held) for task, name, begin, end, held in recent],
-            "failures": list(executor.packer.failures),
         }

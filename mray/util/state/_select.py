@@ -1,18 +1,21 @@
-"""Filters and limits of listings. Pure."""
+"""Filters, order and limits of listings. Pure."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from math import inf
+from typing import Any, TypeVar
 
 from mray._common import settings
-from mray.util.state.common import StateSchema, check_predicate
+from mray._common.filters import Row
+from mray._common.filters import matches as filters_match
+from mray.util.state.common import StateSchema, TaskState, check_predicate
 from mray.util.state.exception import RayStateApiException
 
 Filter = tuple[str, str, Any]
-
-_FALSE, _TRUE = ("false", "0"), ("true", "1")
+#: A record, or what will be one.
+_Row = TypeVar("_Row", bound=Row)
 
 
 def check_limit(limit: int) -> None:
@@ -58,27 +61,48 @@ def contradict(filters: Sequence[Filter]) -> bool:
 
 
 def matches(row: StateSchema, filters: Sequence[Filter]) -> bool:
-    """Whether all filters hold. Strings are compared case-insensitively; a string equals the number or boolean that it spells.
-    A task that did not fail has no error type, so no ``!=`` on the error type matches it.
+    """Whether all filters hold; RayStateApiException for a text that spells no number."""
+    try:
+        return filters_match(row, filters)
+    except ValueError as error:
+        raise RayStateApiException(str(error)) from None
+
+
+_OVER = frozenset({"FINISHED", "FAILED", "DEAD", "REMOVED"})
+
+
+def in_order(record: type[StateSchema], found: Iterable[_Row]) -> list[_Row]:
+    """Unfinished work: calls that run, the longest first, and others in the order in which they wait; other records by id. Then finished
+    work, the newest first.
     """
-    for column, predicate, value in filters:
-        found = row.get(column)
-        if (found is None and column == "error_type") or _equal(found, value) != (predicate == "="):
-            return False
-    return True
+
+    def place(each: _Row) -> tuple[Any, ...]:
+        end = _end(each)
+        begin = (each.get("start_time_ms") or inf) if each.get("state") == "RUNNING" else inf
+        among = (each.get("state") != "RUNNING", begin) if record is TaskState else (str(each.get(record.KEY)),)
+        return (False, 0, *among) if end is None else (True, -end)
+
+    return sorted(found, key=place)
 
 
-def _equal(found: Any, wanted: Any) -> bool:
-    if isinstance(wanted, str):
-        if isinstance(found, str):
-            return found.lower() == wanted.lower()
-        if isinstance(found, bool):
-            if wanted.lower() not in (*_TRUE, *_FALSE):
-                raise RayStateApiException(f"Failed to convert a value {wanted} of type {str} to {bool}")
-            return found == (wanted.lower() in _TRUE)
-        if isinstance(found, (int, float)):
-            try:
-                return found == type(found)(wanted)
-            except ValueError:
-                raise RayStateApiException(f"Failed to convert a value {wanted} of type {str} to {type(found)}") from None
-    return bool(found == wanted)
+def _end(each: Row) -> int | None:
+    """When it was over, in milliseconds (0: unknown); None if it is not."""
+    return (each.get("end_time_ms") or each.get("end_time") or 0) if each.get("state") in _OVER else None
+
+
+def newest(record: type[StateSchema], found: Iterable[_Row], limit: int) -> list[_Row]:
+    """At most `limit` records `in_order`. Of those that are over up to a half are failures, however many have succeeded since."""
+    ordered = in_order(record, found)
+    shown, cut = ordered[:limit], ordered[limit:]
+    over = [each for each in shown if _end(each) is not None]
+    room = len(over) // 2 - sum(map(_has_failed, over))
+    older = [each for each in cut if _has_failed(each)][: max(room, 0)]
+    if older:
+        successes = [number for number, each in enumerate(shown) if _end(each) is not None and not _has_failed(each)]
+        way = frozenset(successes[-len(older) :])
+        shown = [each for number, each in enumerate(shown) if number not in way] + older
+    return shown
+
+
+def _has_failed(each: Row) -> bool:
+    return bool(each.get("state") == "FAILED")

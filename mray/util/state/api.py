@@ -15,7 +15,7 @@ import fnmatch
 import inspect
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import update_wrapper
 from typing import Any, ParamSpec, TypeVar
 
@@ -29,8 +29,9 @@ from mray._common.kept import os
 from mray._inside.sessions import directory_at, sessions
 from mray._observe.log_files import lines_of, tail_of
 from mray._observe.observer import SessionGoneError, ask_node
+from mray.util.state._calls import Count, counted_calls
 from mray.util.state._gather import SessionView
-from mray.util.state._select import Filter, check_filters, check_limit, contradict, matches
+from mray.util.state._select import Filter, check_filters, check_limit, contradict
 from mray.util.state.common import (
     DEFAULT_LIMIT,
     DEFAULT_RPC_TIMEOUT,
@@ -167,9 +168,6 @@ def _name(words: str) -> str:
 
 
 # ------------------------------------------------------------------------------------------------ lists
-_OVER = frozenset({"FINISHED", "FAILED", "DEAD", "REMOVED"})
-
-
 def counted_records(
     record: type[_Record],
     address: str | None = None,
@@ -181,7 +179,8 @@ def counted_records(
 ) -> tuple[list[_Record], int]:
     """The records of one kind that match all `filters`, and their number without a limit (of a Ray cluster: with it).
 
-    Work that is over comes last, the newest first; a limit keeps failures for longer than successes.
+    Work that is over comes last, the newest first; a limit keeps failures for longer than successes. Of calls, each process filters and
+    cuts its own.
     """
     options = {"limit": limit, "timeout": timeout, "detail": detail, "raise_on_missing_output": raise_on_missing_output}
     listed = _ask_ray(address, f"list_{_name(record.WORDS[1])}", filters=filters, **options)
@@ -193,41 +192,11 @@ def counted_records(
         return [], 0
     # A filter may use a column of the details.
     view = look(address, timeout, detail=detail or any(column in record.details() for column, _predicate, _value in checked))
-    found = [each for each in view.records(record) if matches(each, checked)]
+    found, total = view.listing(record, checked, limit)
     _complain(view, raise_on_missing_output)
-    total = len(found)
-    found = newest(record, found, limit)
     for each in () if detail else found:
         each.without_details()
     return found, total
-
-
-def in_order(record: type[_Record], found: Iterable[_Record]) -> list[_Record]:
-    """Unfinished work by id, then finished work, the newest first."""
-    return sorted(found, key=lambda each: ((end := _end(each)) is not None, -(end or 0), str(each[record.KEY])))
-
-
-def _end(each: StateSchema) -> int | None:
-    """When it was over, in milliseconds (0: unknown); None if it is not."""
-    return (each.get("end_time_ms") or each.get("end_time") or 0) if each.get("state") in _OVER else None
-
-
-def newest(record: type[_Record], found: Iterable[_Record], limit: int) -> list[_Record]:
-    """At most `limit` records `in_order`. Of those that are over up to a half are failures, however many have succeeded since."""
-    ordered = in_order(record, found)
-    shown, cut = ordered[:limit], ordered[limit:]
-    over = [each for each in shown if _end(each) is not None]
-    room = len(over) // 2 - sum(map(_has_failed, over))
-    older = [each for each in cut if _has_failed(each)][: max(room, 0)]
-    if older:
-        successes = [number for number, each in enumerate(shown) if _end(each) is not None and not _has_failed(each)]
-        way = frozenset(successes[-len(older) :])
-        shown = [each for number, each in enumerate(shown) if number not in way] + older
-    return shown
-
-
-def _has_failed(each: StateSchema) -> bool:
-    return bool(each.get("state") == "FAILED")
 
 
 def _complain(view: SessionView, aloud: bool) -> None:
@@ -333,7 +302,7 @@ def get_records(record: type[_Record], key: str, address: str | None = None, tim
         except ValueError as error:
             raise RayStateApiException(f"{key!r} cannot be the id of one of the {record.WORDS[1]}: {error}") from None
     view = look(address, timeout)
-    found = [each for each in view.records(record) if each[record.KEY] == key]
+    found = view.listing(record, ((record.KEY, "=", key),), settings.MOST_ROWS.get())[0]
     if not found:
         _complain(view, True)
     return found
@@ -392,7 +361,7 @@ def summarize_actors(
     address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, raise_on_missing_output: bool = True, _explain: bool = False
 ) -> dict[str, Any]:
     """How many actors of each class are in each state."""
-    return _summarized(ActorState, _by_class, address, timeout, raise_on_missing_output)
+    return _summarized(ActorState, lambda view: _by_class(list(view.records(ActorState))), address, timeout, raise_on_missing_output)
 
 
 def _by_class(rows: list[ActorState]) -> dict[str, Any]:
@@ -406,16 +375,17 @@ def _by_class(rows: list[ActorState]) -> dict[str, Any]:
 def summarize_tasks(
     address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, raise_on_missing_output: bool = True, _explain: bool = False
 ) -> dict[str, Any]:
-    """How many calls of each function or method are in each state."""
-    return _summarized(TaskState, _by_name, address, timeout, raise_on_missing_output)
+    """How many calls of each function or method are in each state. Each process counts its own."""
+    return _summarized(TaskState, lambda view: _by_name(counted_calls(view)), address, timeout, raise_on_missing_output)
 
 
-def _by_name(rows: list[TaskState]) -> dict[str, Any]:
+def _by_name(counts: list[Count]) -> dict[str, Any]:
     summary: dict[str, Any] = {}
-    for row in rows:
-        empty = {"func_or_class_name": row["name"], "type": row["type"], "state_counts": Counter()}
-        summary.setdefault(row["name"], empty)["state_counts"][row["state"]] += 1
-    kinds = Counter(row["type"] for row in rows)
+    kinds: Counter[str] = Counter()
+    for name, kind, state, count in counts:
+        empty = {"func_or_class_name": name, "type": kind, "state_counts": Counter()}
+        summary.setdefault(name, empty)["state_counts"][state] += count
+        kinds[kind] += count
     totals = {
         "total_tasks": kinds["NORMAL_TASK"],
         "total_actor_tasks": kinds["ACTOR_TASK"],
@@ -428,7 +398,7 @@ def summarize_objects(
     address: str | None = None, timeout: float = DEFAULT_RPC_TIMEOUT, raise_on_missing_output: bool = True, _explain: bool = False
 ) -> dict[str, Any]:
     """How many objects there are and how large, by the state of their tasks and the kind of refs. Call sites are not recorded."""
-    return _summarized(ObjectState, _by_call_site, address, timeout, raise_on_missing_output)
+    return _summarized(ObjectState, lambda view: _by_call_site(list(view.records(ObjectState))), address, timeout, raise_on_missing_output)
 
 
 def _by_call_site(rows: list[ObjectState]) -> dict[str, Any]:
@@ -447,16 +417,16 @@ def _by_call_site(rows: list[ObjectState]) -> dict[str, Any]:
 
 
 def _summarized(
-    record: type[_Record], summarize: Callable[[list[_Record]], dict[str, Any]], address: str | None, timeout: float, aloud: bool
+    record: type[StateSchema], summarize: Callable[[SessionView], dict[str, Any]], address: str | None, timeout: float, aloud: bool
 ) -> dict[str, Any]:
     """Ray's summary of its records, or `summarize`'s of mray's."""
     said = _ask_ray(address, f"summarize_{record.WORDS[1]}", timeout=timeout, raise_on_missing_output=aloud)
     if said is not None:
         return dict(said)
     view = look(address, timeout, detail=False)
-    rows = list(view.records(record))
+    summary = summarize(view)
     _complain(view, aloud)
-    return {"cluster": _plain(summarize(rows))}
+    return {"cluster": _plain(summary)}
 
 
 def _plain(summary: dict[str, Any]) -> dict[str, Any]:

@@ -50,6 +50,10 @@ def _time(milliseconds: float) -> str:
     return "" if not milliseconds else datetime.fromtimestamp(milliseconds / 1000).isoformat(" ", "milliseconds")
 
 
+def _seconds(count: float) -> str:
+    return f"{count:.3f}"
+
+
 def _size(count: float) -> str:
     return readable_bytes(count) if count >= 0 else "-"
 
@@ -206,9 +210,14 @@ class TaskState(StateSchema):
     node_id: str | None = column("The node, once it has a worker.", in_tables=False)
     worker_id: str | None = column("The process that runs it.")
     worker_pid: int | None = column("The pid of that process.")
+    seconds: float | None = column(
+        "How long it has run, until now or its end; empty before it begins, and where its worker has ended before it.",
+        filterable=False,
+        shown=_seconds,
+    )
     error_type: str | None = column("TASK_EXECUTION_EXCEPTION when it raised, WORKER_DIED, TASK_CANCELLED, ...")
     required_resources: dict[str, float] | None = detail("The resources that it holds while it runs.")
-    start_time_ms: int | None = detail("When it began, once it is over.", shown=_time)
+    start_time_ms: int | None = detail("When it began.", shown=_time)
     end_time_ms: int | None = detail("When it was over.", shown=_time)
     error_message: str | None = detail("Its text, with the traceback.")
     owner_id: str | None = column("The process that submitted it.", detail=True)

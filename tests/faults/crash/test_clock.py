@@ -23,7 +23,6 @@ SHOWN = {
     "_runtime/session/breakpoints.py": "since when a breakpoint waits",
     "_runtime/node/jobs.py": "when a driver came",
     "_runtime/node/node.py": "when a driver left",
-    "_runtime/worker/worker.py": "when a call began",
     "_runtime/session/launching.py": "the name of a session",
     "_runtime/node/snapshot.py": "when a listing was made, and when somebody died",
     "_backends/session_trace.py": "when a trace begins",
@@ -33,7 +32,7 @@ SHOWN = {
     "cli/commands/debug.py": "since when a breakpoint waits",
     "cli/commands/status.py": "when a driver came",
     "cli/commands/timeline.py": "the name of a file",
-    "util/state/_gather.py": "when a call began that is over",
+    "util/state/_calls.py": "when a call began and ended",
     "util/state/_processes.py": "when a process began",
     "util/state/common.py": "when something happened",
 }
