@@ -38,6 +38,8 @@ class CallRow(Record):
     needs: list[Target]
     #: Waits of the process: the call cannot go on before one of them ends.
     held_by: list[int]
+    #: The caller's request for a worker, if it has none for such calls; else 0.
+    request: int = 0
 
 
 class WaitLink(Record):
@@ -52,7 +54,9 @@ class WaitLink(Record):
     needs: str
     #: The call that runs in the place of the awaited one; "" if that runs, and waits itself.
     behind: str
-    #: The process of the awaited call.
+    #: The resource that the awaited call waits for, and `behind` holds; "" if it waits for none.
+    lacks: str
+    #: The process of the awaited call, or of `behind`.
     awaits_pid: int
     #: The waiting line of user code; "" and 0 where there is none.
     file: str
@@ -62,7 +66,8 @@ class WaitLink(Record):
 
     def __str__(self) -> str:
         awaits = f"{self.awaits}, which needs {self.needs}" if self.needs else self.awaits
-        queued = f", which is queued behind {self.behind}" if self.behind else ""
+        place = f"waits for the {self.lacks} of {self.behind}" if self.lacks else f"is queued behind {self.behind}"
+        queued = f", which {place}" if self.behind else ""
         text = f"{self.waiter} (pid {self.pid}) waits for {awaits}{queued} (pid {self.awaits_pid})"
         if self.file:
             text += f'\n  File "{self.file}", line {self.line}, in {self.function}'

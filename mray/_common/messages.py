@@ -132,8 +132,8 @@ _JOB_SPEC = keyed(
 _TARGET = row(bytes, str)
 #: `mray._common.long_waits`.
 _WAIT = row(int, bytes, str, row(str, int, str, str), [_TARGET], int)
-_WAITED = row(bytes, str, str, bytes, [_TARGET], [int])
-_LINK = row(str, int, str, str, str, int, str, int, str, str)
+_WAITED = row(bytes, str, str, bytes, [_TARGET], [int], int)
+_LINK = row(str, int, str, str, str, str, int, str, int, str, str)
 
 # ---------------------------------------------------------------------------- senders and receivers
 ROLE_DRIVER = "driver"

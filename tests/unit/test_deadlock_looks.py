@@ -69,7 +69,7 @@ class Session:
             for name, message in questions:
                 self.processes[name].received.remove(message)
                 count += 1
-                self.looks.on_told(name, message[1], *self.rows.get(name, ([], [], 0)))
+                self.looks.on_message(name, m.WAITS_TOLD, message[1], *self.rows.get(name, ([], [], 0)))
         return count
 
     def look(self) -> int:
@@ -85,12 +85,12 @@ def ring(number: int = 1, task: bytes = b"t") -> dict[str, Rows]:
     return {
         "a": (
             [(number, task + b"a", "A.ping", PLACE, [(task + b"b", "a")], 0)],
-            [(task + b"b", "B.pong", "b", b"", [], []), (task + b"c", "", "", b"", [], [number])],
+            [(task + b"b", "B.pong", "b", b"", [], [], 0), (task + b"c", "", "", b"", [], [number], 0)],
             1,
         ),
         "b": (
             [(number, task + b"b", "B.pong", PLACE, [(task + b"c", "b")], 0)],
-            [(task + b"c", "A.size", "a", b"", [], []), (task + b"b", "", "", b"", [], [number])],
+            [(task + b"c", "A.size", "a", b"", [], [], 0), (task + b"b", "", "", b"", [], [number], 0)],
             1,
         ),
     }
@@ -105,7 +105,7 @@ def session() -> Session:
 
 def report(session: Session, *names: str) -> None:
     for name in names:
-        session.looks.on_long_wait(name)
+        session.looks.on_message(name, m.LONG_WAIT)
 
 
 def test_what_is_stuck_in_two_looks_is_reported_once(session: Session) -> None:
@@ -180,17 +180,15 @@ def test_the_same_calls_that_wait_anew_are_not_reported_again_but_others_are(ses
 def test_a_wait_that_leads_into_a_cycle_is_told_and_does_not_raise(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MRAY_RAISE_DEADLOCKS", "1")
     session = Session()
-    session.rows = {**ring(), "driver": ([(4, b"", "The driver", PLACE, [(b"ta", "driver")], 0)], [(b"ta", "A.ping", "a", b"", [], [])], 0)}
+    session.rows = {
+        **ring(),
+        "driver": ([(4, b"", "The driver", PLACE, [(b"ta", "driver")], 0)], [(b"ta", "A.ping", "a", b"", [], [], 0)], 0),
+    }
     waits, calls, main = session.rows["a"]
-    session.rows["a"] = (waits, [*calls, (b"ta", "", "", b"", [], [1])], main)
+    session.rows["a"] = (waits, [*calls, (b"ta", "", "", b"", [], [1], 0)], main)
     report(session, "driver", "a", "b")
     session.look()
     session.look()
     assert session.said == []  # the errors say it
     assert [message[1:3] for message in session.stuck("driver")] == [(0, False), (4, False)]
     assert [message[1:3] for message in session.stuck("a")] == [(1, True)]
-
-
-def test_nothing_is_to_be_reported_with_the_setting_0(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MRAY_WARN_WAITING", "0")
-    assert Session().looks.patience == 0

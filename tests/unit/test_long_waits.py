@@ -14,7 +14,7 @@ from mray.exceptions import DeadlockError, GetTimeoutError
 from tests.unit.stage import Stage, call_of, ref_of, staged
 from tests.unit.test_objects import completed
 
-LINK = tuple(WaitLink("A.go", 1, "A.other", "", "A.go", 1, "f.py", 3, "go", "get(x)"))
+LINK = tuple(WaitLink("A.go", 1, "A.other", "", "A.go", "", 1, "f.py", 3, "go", "get(x)"))
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Collection
 
 import pytest
 
@@ -10,7 +11,22 @@ from mray._common.long_waits import CallRow, WaitLink, WaitRow, describe_chain
 from mray._decide.scheduler.wait_graph import WaitGraph, WaitKey
 from mray.exceptions import DeadlockError
 
-Calls = dict[str, tuple[str, list[WaitKey]]]
+
+class Places:
+    """Actors are in the processes of their names; all requests lack the holders of one call."""
+
+    def __init__(self, constructing: str = "", lacking: dict[str, list[str]] | None = None, actors: dict[bytes, str] | None = None) -> None:
+        self._constructing = constructing
+        self._holders = next(iter((lacking or {}).values()), [])
+        self._actors = actors
+
+    def of_actor(self, actor_id: bytes) -> tuple[str, bool]:
+        process = actor_id.decode() if self._actors is None else self._actors.get(actor_id, "")
+        return process, process == self._constructing != ""
+
+    def lacking(self, owner: str, request: int, actor_id: bytes) -> tuple[str, list[str]]:
+        assert owner == "driver"
+        return ("CPU", self._holders) if request or actor_id else ("", [])
 
 
 def graph_of(
@@ -18,18 +34,20 @@ def graph_of(
     calls: dict[str, list[WaitKey]],
     needs: dict[str, list[str]] | None = None,
     constructing: str = "",
+    lacking: dict[str, list[str]] | None = None,
+    mains: Collection[str] = (),
 ) -> WaitGraph:
     """`waits`: the call that waits, those that it waits for, and how many it can spare; `calls`: what holds each."""
-    graph = WaitGraph(lambda actor: (actor.decode(), actor.decode() == constructing))
+    graph = WaitGraph(Places(constructing, lacking or {}))
     for (process, number), (task, targets, spare) in waits.items():
         row = WaitRow(
             number, task.encode(), task, ("f.py", number, "f", f"get({targets})"), [(t.encode(), process) for t in targets], spare
         )
-        main = number if process == constructing else 0
+        main = number if process == constructing or process in mains else 0
         graph.learn(process, [row], [], main)
     for task, held_by in calls.items():
         known = [(need.encode(), "driver") for need in (needs or {}).get(task, ())]
-        graph.learn("driver", [], [CallRow(task.encode(), task, "", constructing.encode(), known, [])], 0)
+        graph.learn("driver", [], [CallRow(task.encode(), task, "", constructing.encode(), known, [], task in (lacking or {}))], 0)
         for process in dict.fromkeys(process for process, _number in held_by):
             numbers = [number for each, number in held_by if each == process]
             graph.learn(process, [], [CallRow(task.encode(), "", "", b"", [], numbers)], 0)
@@ -105,6 +123,26 @@ def test_a_call_to_an_actor_whose_constructor_waits_for_it_cannot_end() -> None:
     assert graph_of(waits, {"A.f": []}).stuck() == set()
 
 
+def test_a_task_that_needs_the_resources_of_waits_that_cannot_end_cannot_begin() -> None:
+    waits = {("a", 1): ("A.go", ["f"], 0)}
+    graph = graph_of(waits, {"f": []}, lacking={"f": ["a"]}, mains="a")
+    assert graph.stuck() == {("a", 1)}
+    (link,) = graph.links(graph.chain(("a", 1), graph.stuck())[1], {"a": 11})
+    assert str(link).splitlines()[0] == "A.go (pid 11) waits for f, which waits for the CPU of A.go (pid 11)"
+    assert graph_of(waits, {"f": []}, lacking={"f": ["a", "b"]}, mains="a").stuck() == set()  # the other one may end
+    assert graph_of(waits, {"f": []}, lacking={"f": ["a", ""]}, mains="a").stuck() == set()  # a placement group
+    assert graph_of(waits, {"f": []}, lacking={"f": []}, mains="a").stuck() == set()
+    assert graph_of(waits, {"f": []}, lacking={"f": ["a"]}).stuck() == set()  # an actor with other threads
+
+
+def test_the_holders_of_what_a_task_lacks_are_asked() -> None:
+    graph = WaitGraph(Places(lacking={"f": ["a", "b", ""]}))
+    graph.learn("driver", [WaitRow(1, b"", "The driver", ("", 0, "", ""), [(b"f", "driver")], 0)], [], 0)
+    assert graph.questions() == {"driver": [b"f"]}
+    graph.learn("driver", [], [CallRow(b"f", "f", "", b"", [], [], 7)], 0)
+    assert graph.questions() == {"a": [b"f"], "b": [b"f"]}
+
+
 def test_only_what_was_stuck_before_is_stuck_in_a_second_look() -> None:
     graph = graph_of(RING, RING_CALLS)
     assert graph.stuck({("a", 1)}) == set()
@@ -119,7 +157,7 @@ def test_a_long_chain_is_decided_in_linear_time() -> None:
 
 
 def test_the_owner_of_a_call_is_asked_first_then_the_process_that_runs_it_and_each_once() -> None:
-    graph = WaitGraph(lambda actor: ("b", False) if actor == b"B" else ("", False))
+    graph = WaitGraph(Places(actors={b"B": "b"}))
     graph.learn("a", [WaitRow(1, b"t", "A.ping", ("", 0, "", ""), [(b"u", "owner")], 0)], [], 1)
     assert graph.questions() == {"owner": [b"u"]}
     assert graph.questions() == {}
@@ -131,8 +169,8 @@ def test_the_owner_of_a_call_is_asked_first_then_the_process_that_runs_it_and_ea
 
 
 LINKS = (
-    WaitLink("A.ping", 11, "B.pong", "", "", 12, "/p.py", 6, "ping", "return get(b.pong.remote())"),
-    WaitLink("B.pong", 12, "A.pong2", "", "A.ping", 11, "", 0, "", ""),
+    WaitLink("A.ping", 11, "B.pong", "", "", "", 12, "/p.py", 6, "ping", "return get(b.pong.remote())"),
+    WaitLink("B.pong", 12, "A.pong2", "", "A.ping", "", 11, "", 0, "", ""),
 )
 
 

@@ -3,7 +3,7 @@
 ::
 
     a wait ends   when few enough of its calls are unanswered (or, of a `get`, when one raises)
-    a call ends   when its arguments are there, and one of the waits that hold its threads ends
+    a call ends   when its arguments are there, and one of the waits that hold its threads, or its resources, ends
 
 A call that computes, a process that does not answer and a coroutine may always end, so only waits remain that depend on each other alone:
 the greatest set of waits of which none can end before another one.
@@ -11,7 +11,8 @@ the greatest set of waits of which none can end before another one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 from mray._common.long_waits import CallRow, Target, WaitLink, WaitRow
 from mray._common.record import Record
@@ -30,23 +31,36 @@ class Step(Record):
     next: WaitKey
 
 
+class Places(Protocol):
+    """The node's knowledge of actors and resources."""
+
+    def of_actor(self, actor_id: bytes) -> tuple[str, bool]:
+        """An actor's process, "" for none, and whether its constructor runs there."""
+
+    def lacking(self, owner: str, request: int, actor_id: bytes) -> tuple[str, list[str]]:
+        """The resource that an actor without a process, or a caller's request for a worker, waits for, "" for none; and the processes of
+        its holders.
+        """
+
+
 class _Call:
     """One call, as its caller and the process that runs it describe it."""
 
-    __slots__ = ("actor_id", "held_by", "name", "needs", "process")
+    __slots__ = ("actor_id", "held_by", "name", "needs", "owner", "process", "request")
 
     def __init__(self) -> None:
         self.name = ""
         self.process = ""
         self.actor_id = b""
         self.needs: tuple[Target, ...] = ()
+        self.owner = ""
+        self.request = 0
         self.held_by: tuple[WaitKey, ...] = ()
 
 
 class WaitGraph:
-    def __init__(self, actor_process: Callable[[bytes], tuple[str, bool]]) -> None:
-        """`actor_process` returns an actor's process, "" for none, and whether its constructor runs there."""
-        self._actor_process = actor_process
+    def __init__(self, places: Places) -> None:
+        self._places = places
         self.waits: dict[WaitKey, WaitRow] = {}
         self._calls: dict[bytes, _Call] = {}
         #: The waits of main threads that serve all calls of their process.
@@ -64,6 +78,7 @@ class WaitGraph:
             call = self._calls.setdefault(row.task_id, _Call())
             if row.name:
                 call.name, call.process, call.actor_id, call.needs = row.name, row.process, row.actor_id, tuple(row.needs)
+                call.owner, call.request = process, row.request
             if row.held_by:
                 call.held_by = tuple((process, number) for number in row.held_by)
 
@@ -75,20 +90,29 @@ class WaitGraph:
             targets += call.needs
         for task_id, owner in targets:
             known = self._calls.get(task_id)
-            process = owner if known is None or not known.name else self._process_of(known)
-            if process and (process, task_id) not in self._asked:
-                self._asked.add((process, task_id))
-                found.setdefault(process, []).append(task_id)
+            for process in (owner,) if known is None or not known.name else self._processes_of(known):
+                if process and (process, task_id) not in self._asked:
+                    self._asked.add((process, task_id))
+                    found.setdefault(process, []).append(task_id)
         return found
 
-    def _process_of(self, call: _Call) -> str:
-        return self._actor_process(call.actor_id)[0] if call.actor_id else call.process
+    def _processes_of(self, call: _Call) -> Sequence[str]:
+        """The process of a call, or those that hold the resources for one."""
+        process = self._places.of_actor(call.actor_id)[0] if call.actor_id else call.process
+        return (process,) if process else self._lacking(call)[1]
+
+    def _lacking(self, call: _Call) -> tuple[str, list[str]]:
+        return self._places.lacking(call.owner, call.request, call.actor_id) if call.actor_id or call.request else ("", [])
 
     def _held_by(self, call: _Call) -> Sequence[WaitKey]:
-        if call.held_by or not call.actor_id:
+        if call.held_by:
             return call.held_by
-        process, constructs = self._actor_process(call.actor_id)
-        return (self._mains[process],) if constructs and process in self._mains else ()  # its caller has not sent it yet
+        process, constructs = self._places.of_actor(call.actor_id) if call.actor_id else (call.process, False)
+        if process and not constructs:
+            return ()
+        # Its caller has not sent it yet.
+        holders = [process] if process else self._lacking(call)[1]
+        return [self._mains[each] for each in holders] if all(each in self._mains for each in holders) else ()
 
     # ------------------------------------------------------------------------------------ what cannot end
     def stuck(self, among: Collection[WaitKey] | None = None) -> set[WaitKey]:
@@ -159,6 +183,10 @@ class WaitGraph:
         """The steps in words."""
         return [self._link(step, pids) for step in steps]
 
+    def _lacking_text(self, call: _Call) -> str:
+        process = self._places.of_actor(call.actor_id)[0] if call.actor_id else call.process
+        return "" if process or call.held_by else self._lacking(call)[0]
+
     def _link(self, step: Step, pids: Mapping[str, int]) -> WaitLink:
         wait, following = self.waits[step.wait], self.waits[step.next]
         return WaitLink(
@@ -167,6 +195,7 @@ class WaitGraph:
             self._calls[step.target].name,
             self._calls[step.held].name if step.held != step.target else "",
             following.name if following.task_id != step.held else "",
+            self._lacking_text(self._calls[step.held]),
             pids.get(step.next[0], 0),
             *wait.place,
         )

@@ -58,6 +58,15 @@ def _holders(scheduler: WaitsContext, name: str) -> list[Claimant]:
     return found
 
 
+def lacking(scheduler: WaitsContext) -> dict[Claimant, tuple[str, list[str]]]:
+    """The claimants of `waits`, each with the lacking resource and the processes of its holders, "" for one without."""
+    found: dict[Claimant, tuple[str, list[str]]] = {}
+    for wait in waits(scheduler):
+        processes = ["" if holder.worker is None else holder.worker.process for holder in _holders(scheduler, wait.lacks)]
+        found.update(dict.fromkeys(wait.claimants, (wait.lacks, processes)))
+    return found
+
+
 def sentence(scheduler: WaitsContext, wait: Wait) -> str:
     """A sentence: the claimant, its demand, and the holders."""
     lacks, (claimant, *others) = wait

@@ -165,6 +165,9 @@ class ActorCaller:
         queue = self.actor.queue
         return list(takewhile(lambda each: each is not call, queue)) if call in queue and not self.actor.unordered else []
 
+    def request_for(self, _call: Call) -> int:
+        return 0
+
     def origin(self, call: Call) -> Row:
         return {
             "task": f"{short_name(self.class_name)}.{call.method}",

@@ -251,6 +251,11 @@ class TaskPool:
     def ahead(self, _call: Call) -> Sequence[Call]:
         return ()
 
+    def request_for(self, call: Call) -> int:
+        """A request of the node for a worker that this call needs; 0 if it has one, or others of its kind have, which may take it."""
+        tasks = self.tasks
+        return 0 if call.lease is not None or call.waiting or tasks.leases or call in self.resting else min(tasks.requests, default=0)
+
     def origin(self, call: Call) -> Row:
         process = "" if call.lease is None else call.lease.process
         return {"task": call.name, "actor_id": b"", "process": process, "object_id": b""}

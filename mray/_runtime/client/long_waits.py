@@ -10,7 +10,6 @@ A wait costs nothing more until it has lasted for the session's patience.
 from __future__ import annotations
 
 import contextlib
-import linecache
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -157,7 +156,9 @@ class LongWaits(Part):
                         needs.append(target)
                         if entry.owner is None:
                             pending.append(entry.task)
-            told[call.task_id] = CallRow(call.task_id, origin["task"], origin["process"], origin["actor_id"], needs, [])
+            told[call.task_id] = CallRow(
+                call.task_id, origin["task"], origin["process"], origin["actor_id"], needs, [], call.source.request_for(call)
+            )
 
     def _on_stuck(self, _node: Any, number: int, raises: bool, task_ids: Sequence[bytes], chain: Sequence[Any]) -> None:
         links = tuple(WaitLink(*link) for link in chain)
@@ -186,6 +187,8 @@ def _place_of_user() -> Place:
     if frame is None:
         return "", 0, "", ""
     code = frame.f_code
+    import linecache  # noqa: PLC0415  (most processes have no long wait)
+
     source = ""
     with contextlib.suppress(Exception):  # guards of tests let no file be opened
         source = linecache.getline(code.co_filename, frame.f_lineno, frame.f_globals).strip()

@@ -16,15 +16,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from mray._common import messages as m
 from mray._common import settings
 from mray._common.clock import monotonic
 from mray._common.long_waits import CallRow, WaitRow, describe_chain
+from mray._decide.scheduler.records import Claimant
 from mray._decide.scheduler.scheduler import Scheduler
 from mray._decide.scheduler.wait_graph import WaitGraph, WaitKey
+from mray._decide.scheduler.waits import lacking
 from mray._ipc.connection import Connection
 from mray._ipc.reactor import Reactor
 
@@ -38,6 +40,31 @@ _REMEDY = (
     "A method that runs alone in its actor must not wait for a call that needs the same actor. Let the driver wait instead and pass the "
     "ref on, use an `async` method that awaits, or set `max_concurrency`."
 )
+_REMEDY_OF_RESOURCES = "An actor keeps its resources while it waits: give it fewer (by default it holds none), or the session more."
+
+
+class _Places:
+    """Where actors are, and who holds resources, at the time of one look."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def of_actor(self, actor_id: bytes) -> tuple[str, bool]:
+        actor = self._scheduler.actors.records.get(actor_id)
+        if actor is None or actor.worker is None:
+            return "", False
+        return actor.worker.process, actor.state in (m.PENDING, m.RESTARTING)
+
+    def lacking(self, owner: str, request: int, actor_id: bytes) -> tuple[str, list[str]]:
+        member = self._scheduler.members.get(owner)
+        claimant: Claimant | None = self._scheduler.actors.records.get(actor_id)
+        if not actor_id and member is not None:
+            claimant = member.requests.get(request)
+        return ("", []) if claimant is None else self._lacking.get(claimant, ("", []))
+
+    @cached_property
+    def _lacking(self) -> dict[Claimant, tuple[str, list[str]]]:
+        return lacking(self._scheduler)
 
 
 class _Look:
@@ -62,13 +89,12 @@ class Deadlocks:
         tell: Callable[[str, str], None],
     ) -> None:
         """`tell` shows a text to the driver of a process's job."""
-        self.patience = max(0.0, settings.WARN_WAITING.get())
         self._raises = settings.RAISE_DEADLOCKS.get()
         self._reactor = reactor
         self._scheduler = scheduler
         self._connections = connections
         self._tell = tell
-        self._pause = min(_MOST_PAUSE, self.patience * _SHARE)
+        self._pause = min(_MOST_PAUSE, settings.WARN_WAITING.get() * _SHARE)
         #: Processes with long waits.
         self._waiting: dict[str, None] = {}
         self._look: _Look | None = None
@@ -82,12 +108,16 @@ class Deadlocks:
         self._told: dict[frozenset[tuple[str, bytes]], None] = {}
 
     # ------------------------------------------------------------------------------------ messages
-    def on_long_wait(self, process: str) -> None:
-        self._waiting[process] = None
-        self._wanted = True
-        self._look_soon()
+    def on_message(self, process: str, code: int, *fields: Any) -> None:
+        """LONG_WAIT or WAITS_TOLD."""
+        if code == m.WAITS_TOLD:
+            self._on_told(process, *fields)
+        else:
+            self._waiting[process] = None
+            self._wanted = True
+            self._look_soon()
 
-    def on_told(self, process: str, number: int, waits: Sequence[Any], calls: Sequence[Any], main: int) -> None:
+    def _on_told(self, process: str, number: int, waits: Sequence[Any], calls: Sequence[Any], main: int) -> None:
         look = self._look
         if look is None or look.number != number:
             return  # it came too late
@@ -109,7 +139,7 @@ class Deadlocks:
         if first is None:
             self._wanted = False
         self._looks += 1
-        look = self._look = _Look(self._looks, WaitGraph(self._process_of), first)
+        look = self._look = _Look(self._looks, WaitGraph(_Places(self._scheduler)), first)
         self._reactor.call_later(_DEADLINE, partial(self._too_late, look))
         self._ask(look, {process: [] for process in self._waiting})
 
@@ -123,13 +153,6 @@ class Deadlocks:
             connection.send((m.WAITS_ASKED, look.number, task_ids))
         if not look.open:
             self._end(look)
-
-    def _process_of(self, actor_id: bytes) -> tuple[str, bool]:
-        actor = self._scheduler.actors.records.get(actor_id)
-        worker = None if actor is None else actor.worker
-        if actor is None or worker is None:
-            return "", False
-        return worker.process, actor.state in (m.PENDING, m.RESTARTING)
 
     def _too_late(self, look: _Look) -> None:
         if self._look is look:
@@ -168,7 +191,8 @@ class Deadlocks:
             sys.stderr.write(text)  # the node's log has it where no driver is
             if not self._raises:
                 off = f"{settings.RAISE_DEADLOCKS.name}=1 raises an error instead; {settings.WARN_WAITING.name}=0 disables this message."
-                self._tell(f"{text}{_REMEDY} {off}\n", cycle[0].wait[0])
+                remedy = _REMEDY_OF_RESOURCES if any(link.lacks for link in links) else _REMEDY
+                self._tell(f"{text}{remedy} {off}\n", cycle[0].wait[0])
         self._informed |= stuck
 
     def _inform_drivers(self, task_ids: list[bytes], chain: Sequence[tuple[Any, ...]]) -> None:

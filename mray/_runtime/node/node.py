@@ -67,7 +67,6 @@ from mray._ipc.segment import SHM, new_nonce
 from mray._ipc.sessions import address_of
 from mray._ipc.table import POOLED, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
 from mray._runtime.node import snapshot
-from mray._runtime.node.deadlocks import Deadlocks
 from mray._runtime.node.introducer import Introducer
 from mray._runtime.node.jobs import Job
 from mray._runtime.node.memory_monitor import MemoryMonitor
@@ -80,6 +79,7 @@ from mray._runtime.node.unmet_waits import UnmetWaits
 from mray._runtime.processes.supervisor import Supervisor
 
 if TYPE_CHECKING:
+    from mray._runtime.node.deadlocks import Deadlocks
     from mray._runtime.node.graceful_kill import GracefulKill
     from mray._runtime.node.mps_contract import Mps
 
@@ -139,7 +139,8 @@ class Node:
         self._only_job = None if options["persistent"] else self.jobs.admit(options["job"], options["driver_pid"], "")
         self._waits = UnmetWaits(self.reactor, self._scheduler, self._tell)
         self._trees = TaskTrees(self._scheduler, self._tell)
-        self._deadlocks = Deadlocks(self.reactor, self._scheduler, self._members.connections, self._tell_of)
+        #: None before the first long wait.
+        self._deadlocks: Deadlocks | None = None
         #: None unless workers are measured.
         self._graceful_kill = self._new_graceful_kill() if options["coverage"] is not None else None
         self._kill = self._supervisor.kill if self._graceful_kill is None else self._graceful_kill.kill
@@ -169,7 +170,7 @@ class Node:
             "env": dict(default),
             "preload": list(options["preload"]),
             "persistent": self._only_job is None,
-            "patience": self._deadlocks.patience,
+            "patience": max(0.0, settings.WARN_WAITING.get()),
             "node_pid": os.getpid(),
             "cpus": cpus,
         }
@@ -213,6 +214,12 @@ class Node:
         options = self._options["mps"], self._options["gpus"]
         found: Mps = loaded(MPS)(self.reactor, self._session_dir, *options, self._scheduler, self._supervisor, kill, self._tell)
         return found
+
+    @above_limit()  # it imports
+    def _new_deadlocks(self) -> Deadlocks:
+        from mray._runtime.node.deadlocks import Deadlocks  # noqa: PLC0415  (on the way to the first answer of a session)
+
+        return Deadlocks(self.reactor, self._scheduler, self._members.connections, self._tell_of)
 
     # ------------------------------------------------------------------------------------ running
     def serve(self, listener: socket.socket, zygote_pid: int, zygote: socket.socket) -> None:
@@ -311,10 +318,10 @@ class Node:
             self._apply(make_event(connection.process, *message[1:]))
         elif code == m.QUERY:
             self._query(connection, *message[1:])
-        elif code == m.LONG_WAIT:
-            self._deadlocks.on_long_wait(connection.process)
-        elif code == m.WAITS_TOLD:
-            self._deadlocks.on_told(connection.process, *message[1:])
+        elif code in (m.LONG_WAIT, m.WAITS_TOLD):
+            if self._deadlocks is None:
+                self._deadlocks = self._new_deadlocks()
+            self._deadlocks.on_message(connection.process, *message)
         elif code == m.FENCE:
             connection.send((m.ANSWER, message[1], True, None))
         elif code == m.MAKE_ROOM:

@@ -113,6 +113,12 @@ class Two(Plain):
         return mray.get(self.others[0].other.remote())
 
 
+@mray.remote(num_cpus=4)
+class Greedy(Plain):
+    def through_task(self) -> Any:
+        return mray.get(same.remote(1))
+
+
 @mray.remote(concurrency_groups={"io": 1})
 class Grouped(Plain):
     @mray.method(concurrency_group="io")
@@ -199,6 +205,19 @@ def loop() -> Any:
 
 def constructor() -> Any:
     return Eager.remote().other.remote()
+
+
+def resources() -> Any:
+    return Greedy.remote().through_task.remote()
+
+
+def resources_returned() -> Any:
+    first, second = Greedy.options(num_cpus=2).remote(), Greedy.options(num_cpus=2).remote()
+    mray.get(second.other.remote())
+    ref = first.through_task.remote()
+    time.sleep(LONG)
+    del second
+    return ref
 
 
 def thread_left() -> Any:

@@ -22,6 +22,7 @@ STUCK = {
     "threads": {"Two.go_together"},
     "loop": {"Awaiting.block"},
     "constructor": {"Eager.__init__"},
+    "resources": {"Greedy.through_task"},
 }
 FREE = {
     "thread_left": "1",
@@ -31,6 +32,7 @@ FREE = {
     "both": "raised",
     "merely_slow": "slow",
     "queued_behind_slow": "1",
+    "resources_returned": "1",
 }
 TEXT = "These calls wait for each other, and none of them can end:"
 
