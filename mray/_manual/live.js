@@ -4,7 +4,7 @@
 const [TOKEN, WANTED] = location.hash.slice(1).split(":");
 const $ = (selector, inside = document) => inside.querySelector(selector);
 const QUICKEST = 1000, KEPT_LOOKS = 30;
-const page = { tab: "processes", session: "", sessions: [], now: null, before: null, sort: {}, pid: null, process: null, tiles: new Set(), graph: "", pictures: new Map(), looks: new Map(), of: {}, printed: { lines: [] }, seconds: 10, tasks: null, objects: null };
+const page = { tab: "processes", session: "", sessions: [], now: null, before: null, sort: {}, pid: null, process: null, tiles: new Set(), graph: "", pictures: new Map(), looks: new Map(), of: {}, files: null, printed: { lines: [] }, seconds: 10, tasks: null, objects: null };
 
 // ---------------------------------------------------------------------------------------------- asking
 async function ask(path, query = {}) {
@@ -60,7 +60,7 @@ async function forever() {
 }
 
 function choose(directory, ended = "") {
-  Object.assign(page, { session: directory, ended, now: null, before: null, pid: null, process: null, tiles: new Set(), graph: "", of: {}, printed: { lines: [] }, tasks: null, objects: null });
+  Object.assign(page, { session: directory, ended, now: null, before: null, pid: null, process: null, tiles: new Set(), graph: "", of: {}, files: null, printed: { lines: [] }, tasks: null, objects: null });
   page.pictures.clear();
   page.looks.clear();
   $("#detail").hidden = true;
@@ -87,6 +87,10 @@ function bytes(count) {
   }
 }
 const figure = (number) => number === null || number === undefined || Number.isNaN(number) ? "" : number >= 100 ? Math.round(number).toLocaleString("en") : Number(number.toPrecision(3)).toString();
+function duration(seconds) {
+  const [size, unit] = [[1e-6, "µs"], [1e-3, "ms"], [1, "s"], [60, "min"], [3600, "h"]].filter(([least]) => seconds >= least).pop() || [1e-6, "µs"];
+  return seconds === null || seconds === undefined ? "" : `${figure(seconds / size)} ${unit}`;
+}
 const counted = (number, noun, many = `${noun}s`) => `${number.toLocaleString("en")} ${number === 1 ? noun : many}`;
 const GOOD = /^(ALIVE|FINISHED|CREATED|RUNNING|idle|graph)$/, BUSY = /^(busy|RUNNING)$/, BAD = /^(DEAD|FAILED|BROKEN)$/, WARN = /PENDING|RESTARTING|restarting|starting|DEPENDENCIES|SUBMITTED/;
 const stateClass = (word) => BUSY.test(word) ? "busy" : GOOD.test(word) ? "good" : BAD.test(word) ? "bad" : WARN.test(word) ? "warn" : "";
@@ -151,7 +155,7 @@ const taskColumns = () => [
   state((row) => row.state),
   text("type", (row) => row.type.toLowerCase().replaceAll("_", " "), "wide"),
   number("pid", (row) => row.worker_pid, String),
-  number("seconds", seconds),
+  number("time", seconds, duration),
   text("begun", (row) => row.start_time_ms ? new Date(row.start_time_ms).toLocaleTimeString() : "", "wide"),
   text("waits for", (row) => (row.waits_for || []).map((each) => `object ${each.slice(0, 8)}`).join(", "), "wide"),
   text("error", (row) => row.error_type),
@@ -360,7 +364,8 @@ function logName(file) {
 function drawLogs() {
   const wanted = $("#filter").value.trim().toLowerCase(), old = $("#view .logs pre"), follows = !old || old.scrollHeight - old.scrollTop - old.clientHeight < 30, at = old?.scrollTop || 0;
   const of = (value, name, size, title = "") => `<button type="button" data-file="${escape(value)}" aria-selected="${value === (page.of.file || "") && !page.of.pid}" title="${escape(title)}">${escape(name)} <span class="dim">${bytes(size)}</span></button>`;
-  const files = page.files || [], buttons = [of("", "all files", files.reduce((sum, each) => sum + each.bytes, 0)), ...files.map((each) => of(each.file, logName(each.file), each.bytes, each.file))];
+  if (!page.files) { $("#view").innerHTML = '<p class="dim">asks ...</p>'; return undefined; }
+  const { files } = page, buttons = [of("", "all files", files.reduce((sum, each) => sum + each.bytes, 0)), ...files.map((each) => of(each.file, logName(each.file), each.bytes, each.file))];
   const lines = page.printed.lines.filter(([, , text]) => text.toLowerCase().includes(wanted));
   $("#count").textContent = page.printed.cut ? `the last ${counted(lines.length, "line")}; mray logs has all` : wanted ? counted(lines.length, "line") : "";
   $("#view").innerHTML = files.length ? `<div class="logs"><div class="files">${buttons.join("")}</div><pre></pre></div>` : '<p class="dim">Nothing has been printed yet.</p>';

@@ -34,9 +34,9 @@ _HOSTS = (LOOPBACK, "localhost", "[::1]")
 #: connections that wait to be accepted (the kernel's own bound may be lower), and seconds between two that are refused
 _BACKLOG, _REST = 1024, 0.01
 #: accepted connections: each takes a descriptor of the process, which may be the user's program
-_MOST_OPEN = 64
+_MOST_OPEN = 128
 #: seconds that a silent client keeps its connection while others wait for one
-_GRACE = 0.5
+_GRACE = 0.25
 #: seconds until the thread tries again when no descriptor is free
 _PAUSE = 0.2
 #: bytes of a request, and of one reception
