@@ -132,7 +132,7 @@ def init(
     preload: list[str] | tuple[str, ...] | str = (),
     mps: str | None = None,
     local_mode: bool = False,
-    web: bool = False,
+    web: bool | None = None,
     **others: Unpack[InitOptions],
 ) -> RayContext:
     """Start a session on this host, or join one; returns its facts when it is ready for work. Arguments of Ray's `init` are accepted.
@@ -149,8 +149,8 @@ def init(
     daemon that the session starts for each GPU that tasks or actors have fractions of; "auto", from the first compiled graph on that has
     edges between such actors. With MPS a fault of one of them ends the work of all on that GPU. RaySystemError for "on" where there can
     be none. `runtime_env={"env_vars": {...}}` holds for all tasks and actors. `log_to_driver=False` keeps their output from this
-    process's. `logging_config` is how this process and all workers log. `web=True` serves a page about the session, for a browser of
-    this machine and user; its address is logged, and is the `dashboard_url` of what is returned.
+    process's. `logging_config` is how this process and all workers log. `web=True` (by default MRAY_WEB) serves a page about the
+    session, for a browser of this machine and user; its address is logged, and is the `dashboard_url` of what is returned.
 
     `local_mode` runs everything in this process, one thing at a time, in an order that a seed fixes. An address that begins with
     ``ray:`` hands every call to real Ray: ``"ray:host:port"`` and ``"ray:auto"`` join a cluster, ``"ray:local"`` starts one on this
@@ -218,6 +218,8 @@ def init(
         address=address,
         local_mode=local_mode,
     )
+    if web is None:
+        web = settings.WEB.get() and options.backend != "ray"
     if web and options.backend == "ray":
         raise ValueError("web=True shows sessions of mray; Ray has a dashboard of its own.")
     info = start(options).info()

@@ -542,6 +542,8 @@ def session_options(  # one keyword per argument of `init`
         num_cpus=num_cpus, num_gpus=num_gpus, resources=resources, labels=labels, object_store_memory=object_store_memory,
         _system_config=system_config or None, _memory=memory, _node_name=node_name, mps=mps,
     )  # fmt: skip
+    if num_cpus is None and address in (None, "local"):
+        num_cpus = settings.NUM_CPUS.get()
     if resources is not None and not isinstance(resources, Mapping):
         raise TypeError(f"resources must be a dict from name to quantity, got {type(resources)}")
     for name in ("CPU", "GPU", "memory", "object_store_memory"):

@@ -157,6 +157,8 @@ ADDRESS = _declare(
     "The address of `init()` without one: `auto`, a session's `host:port`, its directory, `local`.",
     "RAY_ADDRESS",
 )
+NUM_CPUS = _declare("MRAY_NUM_CPUS", float, _no_number, "CPUs of a session that starts without `num_cpus`; see `mray run --num-cpus`.")
+WEB = _declare("MRAY_WEB", _flag, False, "Whether `init` serves the live page when it is not given `web`; see `mray run --web`.")
 CACHE_DIR = _declare("MRAY_CACHE_DIR", str, _no_path, "Cache directory for packages of runtime environments; `~/.cache/mray` by default.")
 BACKEND = _declare("MRAY_BACKEND", str, "native", "The engine that `init` starts: a module of `mray._backends`.")
 LOCAL_SEED = _declare("MRAY_LOCAL_SEED", int, 0, "With `init(local_mode=True)`: the seed of the order of tasks and actors.")
@@ -565,6 +567,11 @@ def join_everywhere(address: str) -> None:
     """Make `init` of this process and its children join this session, unless the program or the environment names another."""
     if not ADDRESS.is_set():
         os.environ[ADDRESS.name] = address
+
+
+def choose_everywhere(setting: Setting[Any], text: str) -> None:
+    """Set a setting for this process and its children, as the command line asks."""
+    os.environ[setting.name] = text
 
 
 def preloaded_everywhere() -> tuple[str, ...]:

@@ -182,3 +182,21 @@ def test_help_shows_no_word_for_pytest_and_pytest_finds_it() -> None:
     assert said.startswith("True\n")
     assert "Ray's API on one host" in said
     assert "PYTEST" not in said
+
+
+def test_cpus_and_the_live_page_are_options_for_sessions_that_are_given_none(programs: Path) -> None:
+    program = "import ray; context = ray.init({}); print(ray.cluster_resources()['CPU'], context.dashboard_url[:17])"
+    for given, options, expected in (
+        ("", ["--num-cpus", "3", "--web"], "3.0 http://127.0.0.1:"),
+        ("", ["--num-cpus=3"], "3.0 "),
+        ("num_cpus=2, web=False", ["--web", "--num-cpus=3"], "2.0 "),
+    ):
+        done = command(programs, ["-m", "mray", "run"], [*options, "-c", program.format(given)])
+        assert done.stdout == f"{expected}\n", done.stderr
+
+
+@pytest.mark.parametrize("words", [["--num-cpus"], ["--num-cpus", "two"], ["--num-cpus=1.5"], ["--num-cpus=-1"]])
+def test_a_wrong_number_of_cpus_is_refused(programs: Path, words: list[str]) -> None:
+    done = command(programs, ["-m", "mray", "run"], [*words, "report.py"])
+    assert done.returncode == 2
+    assert "--num-cpus needs a whole number, not '" in done.stderr

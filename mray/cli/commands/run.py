@@ -20,21 +20,27 @@ from collections.abc import Mapping
 from types import CodeType, ModuleType, TracebackType
 from typing import Any, NamedTuple, NoReturn
 
+from mray._common import settings
 from mray.cli.on_path import put_on_path
 
 SUMMARY = "run a script written for Ray on mray"
 
 USAGE = """\
-usage: mray run [--libraries] script [argument ...]
-       mray run [--libraries] -m module [argument ...]
-       mray run [--libraries] -c code [argument ...]
+usage: mray run [option ...] script [argument ...]
+       mray run [option ...] -m module [argument ...]
+       mray run [option ...] -c code [argument ...]
 
 Runs a program written for Ray on mray: `import ray` and `from ray.x import y` mean mray, in its workers too.
 
-  --libraries  ray.data, ray.tune, ray.train, ray.serve and ray.rllib are Ray's own files, of the installed package ray
-  script      a file, a folder or zip file with a __main__.py, or - for standard input
-  -m module   a module or package, as in python -m
-  -c code     the text of the program, as in python -c"""
+  --libraries   ray.data, ray.tune, ray.train, ray.serve and ray.rllib are Ray's own files, of the installed package ray
+  --num-cpus N  CPUs of a session that the program starts without num_cpus
+  --web         serve a page about each session; the log has its address
+  script        a file, a folder or zip file with a __main__.py, or - for standard input
+  -m module     a module or package, as in python -m
+  -c code       the text of the program, as in python -c"""
+
+
+_VARIABLES: dict[str, settings.Setting[Any]] = {"--num-cpus": settings.NUM_CPUS, "--web": settings.WEB}
 
 
 class _Program(NamedTuple):
@@ -66,8 +72,11 @@ class _CannotRunError(Exception):
 
 def main(arguments: list[str]) -> int:
     """Errors of the program propagate, `SystemExit` too."""
-    with_libraries = arguments[:1] == ["--libraries"]
-    arguments = arguments[with_libraries:]
+    try:
+        given, arguments = _options(arguments)
+    except ValueError as error:
+        print(f"mray run: {error}\n\n{USAGE}", file=sys.stderr)
+        return 2
     if not arguments or arguments[0] in ("--help", "-h"):
         print(USAGE, file=sys.stdout if arguments else sys.stderr)
         return 0 if arguments else 2
@@ -75,8 +84,10 @@ def main(arguments: list[str]) -> int:
     if not rest or (not kind and rest[0].startswith("-") and rest[0] != "-"):
         print(f"mray run: {f'{kind} needs an argument' if kind else f'no option {rest[0]}'}\n\n{USAGE}", file=sys.stderr)
         return 2
+    for name in given.keys() & _VARIABLES.keys():
+        settings.choose_everywhere(_VARIABLES[name], given[name])
     try:
-        importlib.import_module("mray.libraries" if with_libraries else "mray.as_ray")
+        importlib.import_module("mray.libraries" if "--libraries" in given else "mray.as_ray")
     except ImportError as error:
         print(f"mray run: {error}", file=sys.stderr)
         return 1
@@ -89,6 +100,28 @@ def main(arguments: list[str]) -> int:
         return error.status
     _execute(program, rest[1:])
     return 0
+
+
+def _options(words: list[str]) -> tuple[dict[str, str], list[str]]:
+    """The options before the program, and the words from it on."""
+    given: dict[str, str] = {}
+    while words:
+        name, equals, value = words[0].partition("=")
+        if words[0] in ("--libraries", "--web"):
+            given[name] = "1"
+            words = words[1:]
+        elif name == "--num-cpus":
+            value, words = (value, words[1:]) if equals else ("".join(words[1:2]), words[2:])
+            try:
+                number = float(value)
+            except ValueError:
+                number = -1
+            if not (number >= 0 and number.is_integer()):
+                raise ValueError(f"--num-cpus needs a whole number, not {value!r}")
+            given[name] = value
+        else:
+            break
+    return given, words
 
 
 def _from_text(text: str) -> _Program:
