@@ -38,7 +38,7 @@ class Graphs:
         self._worker = worker
         self.made: Host | None = None
         client.from_peers.on({m.GRAPH: self._on_first_request})
-        client.sections["trace"] = lambda: loaded(SESSION_TRACE).trace_of(client.role, worker)
+        client.sections["trace"] = lambda since=0: loaded(SESSION_TRACE).trace_of(client.role, worker, since)
 
     def host(self) -> Host:
         """The host of this process's graphs; the first call creates it. Any thread."""

@@ -19,6 +19,8 @@ from mray._observe.observer import ask_node, ask_processes
 
 #: Seconds to wait for answers.
 PATIENCE = 10.0
+#: The place of a span's end.
+_END = Span._fields.index("end")
 
 
 class Working(Protocol):
@@ -31,26 +33,40 @@ class Working(Protocol):
         """Task, name and begin."""
 
 
-def trace_of(role: str, worker: Working | None) -> dict[str, Any]:
-    """The calls that this process remembers, as builtin values. Any thread."""
+def trace_of(role: str, worker: Working | None, since: int = 0) -> dict[str, Any]:
+    """The calls that this process remembers and that were not over at a time of `clock`, as builtin values. Any thread.
+
+    And of each function among all that it remembers, when it was called first.
+    """
     detail = span_buffers.get().calls
     running = [] if worker is None else worker.running_calls()
+    calls = [] if worker is None else worker.last_calls()
+    first: dict[str, int] = {}
+    for _task, name, began, _end, _resources in calls:
+        if name is not None and name not in first:
+            first[name] = int(began * 1e9)
     return {
         "pid": os.getpid(),
         "name": role if worker is None else worker.name,
-        "calls": [] if worker is None else [_told(*call) for call in worker.last_calls()],
+        "calls": [_told(*call) for call in calls if call[3] * 1e9 > since],
         "running": [(task.hex(), name, int(began * 1e9)) for task, name, began in running],
-        "detail": None if detail is None else detail.sheet(),
-        "graphs": span_buffers.get().sheets(),
+        "detail": None if detail is None else _since(detail.sheet(), since),
+        "graphs": [_since(sheet, since) for sheet in span_buffers.get().sheets()],
+        "functions": first,
     }
+
+
+def _since(sheet: dict[str, Any], since: int) -> dict[str, Any]:
+    return {**sheet, "spans": [span for span in sheet["spans"] if span[_END] > since]} if since else sheet
 
 
 def _told(task: bytes, label: str | None, begin: float, end: float, _resources: Any) -> tuple[str, str, int, int]:
     return task.hex(), label or "", int(begin * 1e9), int(end * 1e9)
 
 
-def timeline(directory: str, timeout: float = PATIENCE, *, with_running: bool = False) -> Trace:
-    """`with_running` includes running calls up to now, marked in their names.
+def timeline(directory: str, timeout: float = PATIENCE, *, with_running: bool = False, since: int = 0) -> Trace:
+    """`with_running` includes running calls up to now, marked in their names. `since` leaves out what was over at this time of `clock`: the
+    processes do, so that a short time costs little however many calls they remember.
 
     Raises SessionGoneError, or TimeoutError if its node does not answer.
     """
@@ -59,7 +75,8 @@ def timeline(directory: str, timeout: float = PATIENCE, *, with_running: bool = 
     named = {row["process"]: f"the {row['role']} of pid {row['pid']}" for row in snapshot["processes"]}
     lost: dict[str, str] = {}
     recordings: list[Recording] = []
-    answers = ask_processes(directory, roles, ["trace"], timeout)
+    functions: dict[str, int] = {}
+    answers = ask_processes(directory, roles, {"trace": {"since": since}}, timeout)
     for process in sorted(answers, key=lambda each: roles[each] != m.ROLE_DRIVER):
         told = answers[process]
         if isinstance(told, str):
@@ -69,13 +86,17 @@ def timeline(directory: str, timeout: float = PATIENCE, *, with_running: bool = 
         if not well:
             lost[named[process]] = str(found)
         elif found is not None:
+            for function, begin in found["functions"].items():
+                functions[function] = min(functions.get(function, begin), begin)
             if with_running:
                 now = monotonic_ns()
                 found = {**found, "calls": [*found["calls"], *((task, name + RUNNING, at, now) for task, name, at in found["running"])]}
             recordings += _recordings(found)
     left: dict[int, dict[str, Any]] = {}
     for pid, name, *call in ask_node(directory, "last calls", timeout):
-        left.setdefault(pid, {"pid": pid, "name": name, "calls": [], "detail": None, "graphs": ()})["calls"].append(_told(*call))
+        recorded = left.setdefault(pid, {"pid": pid, "name": name, "calls": [], "detail": None, "graphs": ()})
+        if call[3] * 1e9 > since:
+            recorded["calls"].append(_told(*call))
     alive = {each.pid for each in recordings}  # a worker that has left meanwhile has answered to both
     for recorded in left.values():
         if recorded["pid"] not in alive:
@@ -87,7 +108,7 @@ def timeline(directory: str, timeout: float = PATIENCE, *, with_running: bool = 
     began = {each.pid: min(span.begin for span in each.spans) for each in reversed(recordings) if each.spans}
     drivers = {each.pid for each in recordings if each.name == m.ROLE_DRIVER}
     recordings.sort(key=lambda each: (each.pid not in drivers, began.get(each.pid, 0)))
-    return Trace([each for each in recordings if each.spans], [], info)
+    return Trace([each for each in recordings if each.spans], [], info, functions)
 
 
 def _recordings(told: Mapping[str, Any]) -> list[Recording]:

@@ -90,10 +90,10 @@ def ask_node(directory: str, what: str, timeout: float, **arguments: Any) -> Any
     return value
 
 
-def ask_processes(directory: str, processes: Iterable[str], sections: Iterable[str], timeout: float) -> dict[str, Answers | str]:
+def ask_processes(directory: str, processes: Iterable[str], sections: Sections | Iterable[str], timeout: float) -> dict[str, Answers | str]:
     """Process -> its answers, or a text about why there are none. Waits at most `timeout` seconds."""
     with Interview(directory) as interview:
-        wanted: Sections = {section: {} for section in sections}
+        wanted: Sections = sections if isinstance(sections, dict) else {section: {} for section in sections}
         return interview.ask(dict.fromkeys(processes, wanted), timeout)
 
 

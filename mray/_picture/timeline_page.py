@@ -46,11 +46,11 @@ def function_of(span: Span) -> str:
     return span.name.removesuffix(RUNNING)
 
 
-def function_colours(spans: Iterable[Span]) -> dict[str, str]:
+def function_colours(spans: Iterable[Span], called: Mapping[str, int] | None = None) -> dict[str, str]:
     """A colour for each function, chosen by its name. Of two that choose the same, the one that was called first has it, so that a
-    function that is called later changes no other's colour.
+    function that is called later changes no other's colour; `called` tells of first calls before the spans.
     """
-    begun: dict[str, int] = {}
+    begun = dict(called or {})
     for span in spans:
         if span.kind in _OF_FUNCTIONS:
             name = function_of(span)
@@ -88,11 +88,17 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def timeline_page(
-    recordings: Sequence[Recording], *, begin: float = 0.0, seconds: float | None = None, lost: Mapping[str, str] | None = None
+    recordings: Sequence[Recording],
+    *,
+    begin: float = 0.0,
+    seconds: float | None = None,
+    lost: Mapping[str, str] | None = None,
+    called: Mapping[str, int] | None = None,
 ) -> tuple[str, int]:
     """The page of a window, which starts `begin` seconds after the first span and lasts `seconds`; and the number of slices on it.
 
-    ValueError when the window has no spans. Of too many the latest are shown. `lost` is the trace's, which the page names.
+    ValueError when the window has no spans. Of too many the latest are shown. `lost` is the trace's, which the page names; `called`, too,
+    when functions were called first, for their colours.
     """
     tracks = spans_by_track(recordings)
     if not tracks:
@@ -114,7 +120,7 @@ def timeline_page(
     }
     if not shown:
         raise ValueError("nothing happened in this window")
-    colours = function_colours(span for spans in tracks.values() for span in spans)
+    colours = function_colours((span for spans in tracks.values() for span in spans), called)
     slices: list[Slice] = []
     for lane, spans in enumerate(shown.values()):
         open_until: list[int] = []

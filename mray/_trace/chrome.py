@@ -80,6 +80,8 @@ class Trace:
     #: Events of other profilers, with times of `clock`.
     foreign: list[dict[str, Any]] = field(default_factory=list)
     info: dict[str, Any] = field(default_factory=dict)
+    #: When each function was called first, as far as processes remember, also before the recordings begin; not in the file.
+    functions: dict[str, int] = field(default_factory=dict)
 
     def events(self) -> list[dict[str, Any]]:
         return _Builder(self).build()

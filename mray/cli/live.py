@@ -140,12 +140,13 @@ def _log(query: Query) -> Any:
 
 
 def _timeline(query: Query) -> str:
-    trace = timeline(_view(query).directory, _PATIENCE, with_running=True)
-    first = min((span.begin for each in trace.recordings for span in each.spans), default=monotonic_ns())
-    begin = max(0.0, (monotonic_ns() - first) * 1e-9 - float(query.get("seconds", "10")))
+    since = monotonic_ns() - int(float(query.get("seconds", "10")) * 1e9)
+    trace = timeline(_view(query).directory, _PATIENCE, with_running=True, since=since)
+    first = min((span.begin for each in trace.recordings for span in each.spans), default=since)
+    begin = max(0, since - first) * 1e-9
     lost = trace.info["lost"]
     try:
-        return timeline_page(trace.recordings, begin=begin, lost=lost)[0]
+        return timeline_page(trace.recordings, begin=begin, lost=lost, called=trace.functions)[0]
     except ValueError:
         return page("timeline", [], [], [], [], ["Nothing has run in this time.", *left_out(lost)])
 

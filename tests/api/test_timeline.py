@@ -209,3 +209,29 @@ def test_a_named_actor_has_its_name_there_also_in_a_graph(ray_session) -> None:
     for events in (profile.events(), ray.timeline()):
         names = {event["args"]["name"].partition(" pid ")[0] for event in events if event["name"] == "process_name"}
         assert known <= names
+
+
+@pytest.mark.only("mray")
+def test_processes_leave_out_what_was_over_and_say_which_functions_were_called_first(init, fresh) -> None:
+    from mray._backends.session_trace import timeline
+
+    directory = init(num_cpus=1, log_to_driver=False).address_info["session_dir"]
+
+    @fresh.remote(num_cpus=0)
+    class Actor:
+        def early(self) -> None:
+            pass
+
+        def late(self) -> None:
+            pass
+
+    actor = Actor.remote()
+    fresh.get([actor.early.remote() for _ in range(100)])
+    since = time.monotonic_ns()
+    fresh.get(actor.late.remote())
+    everything, recent = timeline(directory), timeline(directory, since=since)
+    names = [[span.name for each in trace.recordings for span in each.spans] for trace in (everything, recent)]
+    assert [each.count("Actor.early") for each in names] == [100, 0]
+    assert [each.count("Actor.late") for each in names] == [1, 1]
+    assert recent.functions == everything.functions
+    assert recent.functions["Actor.early"] < since < recent.functions["Actor.late"]

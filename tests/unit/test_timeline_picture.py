@@ -56,3 +56,11 @@ def test_of_too_many_slices_a_page_shows_the_latest_and_says_so(monkeypatch: pyt
     text, count = timeline_page([Recording(5, "driver", [call("f", 10 * number, 10 * number + 5) for number in range(25)])])
     assert count == 10
     assert "The latest 10 of 25 slices" in text
+
+
+def test_a_function_has_the_colour_of_its_first_call_though_a_page_shows_later_ones() -> None:
+    names = [f"f{number:02}" for number in range(30)]
+    colours = function_colours(call(name, place, place + 1) for place, name in enumerate(names))
+    called = {name: place for place, name in enumerate(names)}
+    for name in names:
+        assert function_colours([call(name, 1000, 2000)], called)[name] == colours[name]
