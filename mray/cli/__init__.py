@@ -13,16 +13,18 @@ command that is typed is imported.
 
 from __future__ import annotations
 
+import argparse
 import ast
 import importlib
 import pkgutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from mray._common.version import __version__
 from mray.cli import commands
+from mray.cli.completion import command_of, completed, is_asked
 
 
 def names() -> list[str]:
@@ -54,9 +56,23 @@ def _summary(name: str) -> str:
     return str(ast.literal_eval(next(line for line in lines if line.startswith(mark)).removeprefix(mark)))
 
 
+def _complete() -> NoReturn:
+    """Print what a shell offers for its line, and end the process."""
+    name = command_of(names())
+    if name is not None:
+        sys.exit(load(name).main([]))
+    top = argparse.ArgumentParser(prog="mray", add_help=False)
+    for option in ("--help", "--version"):
+        top.add_argument(option, action="store_true")
+    top.add_subparsers().choices = dict.fromkeys(names(), top)
+    completed(top)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command that the arguments (``sys.argv[1:]`` by default) name; returns its exit status, 2 for wrong usage."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    if is_asked():
+        _complete()
     first = arguments[0] if arguments else ""
     if first in ("--version", "-V"):
         print(f"mray {__version__}")

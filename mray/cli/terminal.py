@@ -15,6 +15,7 @@ from typing import Any
 from mray._common import settings
 from mray._inside.messages import is_exhausted
 from mray._observe.observer import SessionGoneError
+from mray.cli import completion
 from mray.cli.columns import Column, cut, left_out, lines
 from mray.util.state.exception import RayStateApiException, ServerUnavailable
 
@@ -59,6 +60,13 @@ def parser(command: str, summary: str, epilog: str = "") -> argparse.ArgumentPar
     )
 
 
+def parse(arguments: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
+    """Parse a command's words. For a shell that asks for completions, print them instead, and end the process."""
+    if completion.is_asked():
+        completion.completed(arguments)
+    return arguments.parse_args(words)
+
+
 def add_session(arguments: argparse.ArgumentParser, timeout: float = 5.0) -> None:
     """Add the options of commands that query one session."""
     arguments.add_argument(
@@ -89,7 +97,7 @@ def add_format(arguments: argparse.ArgumentParser) -> None:
 
 def run_command(arguments: argparse.ArgumentParser, words: list[str], action: Callable[[argparse.Namespace], int]) -> int:
     """Run a command; errors of the session or query become a line on stderr and an exit status."""
-    given = arguments.parse_args(words)
+    given = parse(arguments, words)
     try:
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_rest: print(f"mray: warning: {message}", file=sys.stderr)

@@ -13,7 +13,7 @@ from tests.house.rooms import beside_the_kernel
 from tests.house.source import ROOT, functions, imports, modules, mray_imports, nodes, top_package
 
 #: Optional packages: imported inside the function that needs them.
-OPTIONAL = {"torch", "cupy", "cupy_backends", "nvtx", "graphviz", "tqdm", "rich", "ray", "markdown_it", "pygments"}
+OPTIONAL = {"torch", "cupy", "cupy_backends", "nvtx", "graphviz", "tqdm", "rich", "ray", "markdown_it", "pygments", "argcomplete"}
 #: Programs to read, whose imports stand where a user's would; who lacks a package is not offered those that need it.
 PROGRAMS = "mray/examples/"
 #: The one package that may import Ray, and is imported by nobody who does not want it.
@@ -43,6 +43,7 @@ ENVIRONMENT: dict[str, str] = {
     "mray/_runtime/worker/own_process.py": "sets variables of a worker's devices for a task",
     "mray/_runtime/processes/native_threads.py": "sets OMP_NUM_THREADS for a task",
     "mray/_backends/entry.py": "takes what was handed to a worker started by exec",
+    "mray/cli/completion.py": "reads the line that a shell completes, in argcomplete's variables",
     "mray/cli/on_path.py": "puts the folder with the command ray before the others of PATH",
     "mray/pytest_plugin/leaks.py": "marks what descends from a test run, and gives its sessions a place",
     "mray/pytest_plugin/stacks.py": "PYTEST_TIMEOUT, a variable of pytest-timeout",

@@ -503,3 +503,40 @@ def test_the_error_of_a_wrong_option_says_what_is_expected(words: list[str], tex
         status = ended.code
     assert status == 2
     assert text in capsys.readouterr().err
+
+
+# --------------------------------------------------------------------------------------------- completion
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("mray st", {"stack", "start", "status", "stop"}),
+        ("mray --v", {"--version"}),
+        ("mray list pl", {"placement-groups", "placement_groups"}),
+        ("mray list actors --fi", {"--filter"}),
+        ("mray start --num-", {"--num-cpus", "--num-gpus"}),
+        ("mray stop --fo", {"--force"}),
+        ("mray run --", {"--help", "--libraries", "--num-cpus", "--web"}),
+        ("mray docs gra", {"graphs"}),
+        ("mray serve --", {"--help"}),
+        ("mray completion z", {"zsh"}),
+    ],
+)
+def test_a_shell_completes_commands_their_options_and_their_words(line: str, words: set[str], tmp_path: Path) -> None:
+    pytest.importorskip("argcomplete")
+    answer = tmp_path / "answer"
+    asked = {"COMP_LINE": line, "COMP_POINT": str(len(line)), "_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n"}
+    environ = {**os.environ, **asked, "_ARGCOMPLETE_STDOUT_FILENAME": str(answer)}
+    subprocess.run([sys.executable, "-m", "mray"], env=environ, check=True)
+    assert {each.strip() for each in answer.read_text().split("\n")} == words
+
+
+def test_the_code_for_a_shell_names_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("argcomplete")
+    assert cli.main(["completion", "bash"]) == 0
+    assert re.search(r"complete .* mray$", capsys.readouterr().out, re.MULTILINE)
+
+
+def test_completion_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "argcomplete", None)
+    assert cli.main(["completion", "zsh"]) == 4
+    assert "mray[completion]" in capsys.readouterr().err

@@ -7,6 +7,7 @@ import pydoc
 import sys
 import webbrowser
 from pathlib import Path
+from typing import Any
 
 from mray._common.cache import cache_folder
 from mray.cli import manual, web
@@ -17,7 +18,8 @@ SUMMARY = "read the manual: its pages, one of them, or all of them in a browser"
 
 def main(words: list[str]) -> int:
     arguments = parser("docs", SUMMARY, "Without PAGE and --web the pages are listed.")
-    arguments.add_argument("page", nargs="?", metavar="PAGE", help="the page to show")
+    page: Any = arguments.add_argument("page", nargs="?", metavar="PAGE", help="the page to show")
+    page.completer = lambda **_line: [each.name for each in manual.pages()]
     arguments.add_argument("--web", action="store_true", help="open all pages as one, with a search, in a browser (at PAGE, if given)")
     arguments.add_argument("--output", metavar="FILE", help="with --web: write this file, and open nothing")
     return run_command(arguments, words, _docs)

@@ -6,6 +6,7 @@ The code runs in this process and not in a child, so that signals, the terminal 
 
 from __future__ import annotations
 
+import argparse
 import builtins
 import importlib
 import importlib.abc
@@ -21,6 +22,7 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any, NamedTuple, NoReturn
 
 from mray._common import settings
+from mray.cli.completion import completed, is_asked
 from mray.cli.on_path import put_on_path
 
 SUMMARY = "run a script written for Ray on mray"
@@ -72,6 +74,8 @@ class _CannotRunError(Exception):
 
 def main(arguments: list[str]) -> int:
     """Errors of the program propagate, `SystemExit` too."""
+    if is_asked():
+        completed(_parser())
     try:
         given, arguments = _options(arguments)
     except ValueError as error:
@@ -100,6 +104,17 @@ def main(arguments: list[str]) -> int:
         return error.status
     _execute(program, rest[1:])
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    """For completion: the program's own words follow the script."""
+    parser = argparse.ArgumentParser(prog="mray run")
+    for option in ("--libraries", "--web"):
+        parser.add_argument(option, action="store_true")
+    for option in ("--num-cpus", "-m", "-c"):
+        parser.add_argument(option)
+    parser.add_argument("script", nargs=argparse.REMAINDER)
+    return parser
 
 
 def _options(words: list[str]) -> tuple[dict[str, str], list[str]]:

@@ -19,7 +19,7 @@ from mray._common.options import session_options
 from mray._inside.sessions import address_of
 from mray._joining.address import Address
 from mray._joining.persistent import start_persistent, stop_persistent
-from mray.cli.terminal import DONE, NOT_FOUND, USAGE, parser, port
+from mray.cli.terminal import DONE, NOT_FOUND, USAGE, parse, parser, port
 from mray.exceptions import RaySystemError
 
 SUMMARY = "start a session in the background that drivers join with init(address='auto')"
@@ -88,7 +88,7 @@ def main(words: list[str], started: str = "mray has started a session") -> int:
         arguments.add_argument(option, action="store" if takes_value else "store_true", help=argparse.SUPPRESS)
     for option in _REFUSED:
         arguments.add_argument(option, help=argparse.SUPPRESS)
-    given = arguments.parse_args(words)
+    given = parse(arguments, words)
     for option, reason in _REFUSED.items():
         if getattr(given, option[2:].replace("-", "_")) is not None:
             print(f"mray start: {option}: {reason}", file=sys.stderr)

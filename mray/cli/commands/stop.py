@@ -8,7 +8,7 @@ from mray._common import settings
 from mray._inside.sessions import parents_elsewhere
 from mray._joining.address import running, running_in
 from mray._joining.persistent import STOP_SECONDS, OutOfSightError, stop_persistent
-from mray.cli.terminal import DONE, NOT_FOUND, parser
+from mray.cli.terminal import DONE, NOT_FOUND, parse, parser
 
 SUMMARY = "end the session that mray start has started"
 
@@ -26,7 +26,7 @@ def main(words: list[str], none_found: str = "mray stop: no session of `mray sta
         metavar="SECONDS",
         help=f"how long the node may take before it is killed (default {STOP_SECONDS:g})",
     )
-    given = arguments.parse_args(words)
+    given = parse(arguments, words)
     found = running(given.temp_dir or settings.TMPDIR.get())
     sessions = [] if found is None else [found]
     if given.all:
