@@ -13,9 +13,9 @@ Place = tuple[str, int, str, str]
 
 
 class WaitRow(Record):
-    """A thread that waits for calls."""
+    """A thread that waits for calls, or a coroutine that awaits one."""
 
-    #: Unique in its process, from 1 on.
+    #: Unique in its process: from 1 on, or, for a coroutine, from -1 down.
     number: int
     #: The call whose code waits; b"" for a driver, and for threads that belong to no call.
     task_id: bytes

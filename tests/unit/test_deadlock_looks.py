@@ -177,6 +177,18 @@ def test_the_same_calls_that_wait_anew_are_not_reported_again_but_others_are(ses
     assert [number for _, number, *_ in session.stuck("a")] == [1, 2, 3]
 
 
+def test_a_cycle_of_coroutines_alone_is_reported_also_where_waits_raise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MRAY_RAISE_DEADLOCKS", "1")
+    for numbers, count in (((-1, -2), 1), ((1, -2), 0)):
+        session = Session()
+        session.rows = {name: ring(number)[name] for name, number in zip("ab", numbers, strict=True)}
+        report(session, "a", "b")
+        session.look()
+        session.look()
+        assert len(session.said) == count
+        assert len(session.stuck("a")) == 1
+
+
 def test_a_wait_that_leads_into_a_cycle_is_told_and_does_not_raise(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MRAY_RAISE_DEADLOCKS", "1")
     session = Session()

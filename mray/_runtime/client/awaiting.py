@@ -16,10 +16,13 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Generator
 from functools import partial
+from types import CoroutineType, FrameType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from mray._common import messages as m
 from mray._common.bridge import call_in, call_in_loop, call_later, own_loop, runs_here, settle
+from mray._common.places import counts_as
+from mray._common.whose_code import USERS
 from mray._ipc.spin import LoopSpin
 from mray._objects.ownership import Entry
 
@@ -228,6 +231,27 @@ class AwaitedRefs:
         self._watches = False
         fd = self._reactor.fileno()  # the reactor may be closed when the loop runs this
         call_in_loop(loop, lambda: self._unwatch(loop, fd))
+
+
+def awaited_by(task: asyncio.Task[Any]) -> tuple[asyncio.Future[Any], Entry, FrameType | None] | None:
+    """The future and the entry of the ref that a suspended task awaits itself, and the innermost user frame; None if it does not. Any
+    thread.
+    """
+    step: Any = task.get_coro()
+    frame = None
+    while True:
+        if isinstance(step, CoroutineType):
+            inner, step = step.cr_frame, step.cr_await
+        elif isinstance(step, GeneratorType):
+            inner = step.gi_frame
+            if step.gi_code is AwaitedRefs.wait.__code__:
+                waiter = None if inner is None else inner.f_locals.get("waiter")
+                return None if waiter is None or waiter.future.done() else (waiter.future, waiter.entry, frame)
+            step = step.gi_yieldfrom
+        else:
+            return None
+        if inner is not None and counts_as(inner) == USERS:
+            frame = inner
 
 
 def awaited_refs(client: Client) -> AwaitedRefs:

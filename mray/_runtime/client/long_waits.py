@@ -14,7 +14,9 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import count, islice
+from types import FrameType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from mray._common import messages as m
 from mray._common.ids import TASK_SIZE, return_id
@@ -50,7 +52,7 @@ class LongWait:
         self._entries = entries
         #: None: all or a failed one.
         self._spare = spare
-        self._place = place
+        self.place = place
         #: The end of the wait, instead of a value.
         self.error: DeadlockError | None = None
         #: It is known to be stuck.
@@ -59,10 +61,9 @@ class LongWait:
     def pending(self) -> list[Entry]:
         return [entry for entry in self._entries if entry.form is None]
 
-    def row(self, pending: Sequence[Entry], process: str) -> tuple[Any, ...]:
-        spare = len(pending) - 1 if self._spare is None else self._spare
-        targets = [target for entry in islice(pending, _MOST_TARGETS) if (target := _target(entry, process)) is not None]
-        return tuple(WaitRow(self.number, self.task_id, self.name, self._place, targets, spare))
+    def spare(self, pending: int) -> int:
+        """How many of this number of pending calls may go on while the wait ends."""
+        return pending - 1 if self._spare is None else self._spare
 
 
 class LongWaits(Part):
@@ -74,6 +75,8 @@ class LongWaits(Part):
         self.patience: float | None = None
         self._numbers = count(1)
         self._current: dict[int, LongWait] = {}
+        #: Numbers of futures that coroutines await.
+        self._awaits: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         #: Calls that cannot end, by id.
         self._stuck: dict[bytes, tuple[WaitLink, ...]] = {}
         client.from_node.on({m.WAITS_ASKED: self._on_asked, m.STUCK: self._on_stuck})
@@ -117,28 +120,45 @@ class LongWaits(Part):
 
     # ------------------------------------------------------------------------------------ reading thread, client's lock held
     def _on_asked(self, node: Any, number: int, task_ids: Sequence[bytes]) -> None:
-        client = self._client
+        host = self._client.process_host
         waits = list(self._current.values())
         told: dict[bytes, CallRow] = {}
         rows = []
         for wait in waits:
             pending = wait.pending()
-            rows.append(wait.row(pending, client.process))
-            for entry in islice(pending, _MOST_TARGETS):
-                if entry.owner is None and entry.task is not None:
-                    self._describe(entry.task, told)
-        host = client.process_host
+            rows.append(self._row(wait.number, wait.task_id, wait.name, wait.place, pending, wait.spare(len(pending)), told))
         by_task = {wait.task_id: wait.number for wait in waits if wait.task_id}
         by_thread = {wait.thread: wait.number for wait in waits}
         calls = []
         for task_id in task_ids:
-            returned = (self._exported.get(return_id(task_id, index + 1)) for index in range(_MOST_RETURNED))
-            if (call := next((entry.task for entry in returned if entry is not None and entry.task is not None), None)) is not None:
+            if (call := self._own_call(task_id)) is not None:
                 self._describe(call, told)
-            if held_by := host.held_by(task_id, by_task, by_thread):
+            held_by = host.held_by(task_id, by_task, by_thread)
+            if not held_by and (awaited := host.awaited_by(task_id)) is not None:
+                name, future, entry, frame = awaited
+                held_by = [self._awaits.setdefault(future, -next(self._numbers))]
+                rows.append(self._row(held_by[0], task_id, name, _place_of(frame), [entry], 0, told))
+            if held_by:
                 calls.append(CallRow(task_id, "", "", b"", [], held_by))
-        main = host.holds_everything(by_thread)
-        node.send((m.WAITS_TOLD, number, rows, [tuple(row) for row in [*told.values(), *calls]], main))
+        everything = [tuple(row) for row in [*told.values(), *calls]]
+        node.send((m.WAITS_TOLD, number, [tuple(row) for row in rows], everything, host.holds_everything(by_thread)))
+
+    def _row(
+        self, number: int, task_id: bytes, name: str, place: Place, pending: Sequence[Entry], spare: int, told: dict[bytes, CallRow]
+    ) -> WaitRow:
+        """The row of a wait; adds those of the own calls that it waits for."""
+        targets = []
+        for entry in islice(pending, _MOST_TARGETS):
+            if (target := _target(entry, self._client.process)) is not None:
+                targets.append(target)
+                if entry.owner is None:
+                    self._describe(entry.task, told)
+        return WaitRow(number, task_id, name, place, targets, spare)
+
+    def _own_call(self, task_id: bytes) -> Call | None:
+        """An own call for whose values other processes may ask."""
+        returned = (self._exported.get(return_id(task_id, index + 1)) for index in range(_MOST_RETURNED))
+        return next((entry.task for entry in returned if entry is not None and entry.task is not None), None)
 
     def _describe(self, call: Call, told: dict[bytes, CallRow]) -> None:
         """The row of an own call, and of own calls that return its arguments."""
@@ -180,10 +200,13 @@ def _target(entry: Entry, process: str) -> Target | None:
     return None if entry.task is None else (entry.task.task_id, process)
 
 
-@above_limit()  # reading a line of source opens a file
 def _place_of_user() -> Place:
     """The line of user code that the calling thread runs."""
-    frame = users_frame(sys._getframe(1))
+    return _place_of(users_frame(sys._getframe(1)))
+
+
+@above_limit()  # reading a line of source opens a file
+def _place_of(frame: FrameType | None) -> Place:
     if frame is None:
         return "", 0, "", ""
     code = frame.f_code

@@ -22,6 +22,7 @@ value is pickled, or a thread waits. Finalizers take no lock: they defer their w
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 from mray._common import messages as m
@@ -85,6 +86,10 @@ class ProcessHost:
     def held_by(self, task_id: bytes, by_task: Mapping[bytes, int], by_thread: Mapping[int, int]) -> list[int]:
         """The waits of which one must end before this call of another process can go on; empty if it can, or is not here."""
         return []
+
+    def awaited_by(self, task_id: bytes) -> tuple[str, Any, Entry, FrameType | None] | None:
+        """For a call here whose coroutine awaits one ref: its name, the future, the ref's entry, and the awaiting frame of user code."""
+        return None
 
     def holds_everything(self, by_thread: Mapping[int, int]) -> int:
         """The wait that must end before any call of another process can go on; 0: none."""

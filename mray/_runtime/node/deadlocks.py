@@ -189,7 +189,7 @@ class Deadlocks:
             self._inform_drivers(graph.tasks([step.wait for step in cycle], stuck), [tuple(link) for link in links])
             text = f"These calls wait for each other, and none of them can end:\n{describe_chain(links)}\n"
             sys.stderr.write(text)  # the node's log has it where no driver is
-            if not self._raises:
+            if not self._raises or all(number < 0 for _process, number in (step.wait for step in cycle)):  # nothing raises in a coroutine
                 off = f"{settings.RAISE_DEADLOCKS.name}=1 raises an error instead; {settings.WARN_WAITING.name}=0 disables this message."
                 remedy = _REMEDY_OF_RESOURCES if any(link.lacks for link in links) else _REMEDY
                 self._tell(f"{text}{remedy} {off}\n", cycle[0].wait[0])

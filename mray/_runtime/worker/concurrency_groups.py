@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from types import CoroutineType
+from types import CoroutineType, FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mray._common import messages as m
@@ -28,7 +28,7 @@ from mray._runtime.client.calls import failed_reply
 from mray._runtime.processes.process import Process, ProcessEnded
 from mray._runtime.worker.exits import TERMINATED, flush_output
 from mray._runtime.worker.group_executor import Arrival, GroupExecutor
-from mray._runtime.worker.running import GroupCall, GroupsContext
+from mray._runtime.worker.running import GroupCall, GroupsContext, LoopCall
 from mray._runtime.worker.thread_group import ThreadGroupExecutor
 from mray.exceptions import TaskCancelledError
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from mray._ipc.event_loop import MainLoop
+    from mray._objects.ownership import Entry
     from mray._runtime.client.client import Client
     from mray._runtime.worker.executor import Executor
     from mray._runtime.worker.main_thread import MainThread
@@ -227,6 +228,16 @@ class ConcurrencyGroups:
                 calls = [by_task[each] for each in beside if each in by_task]
                 return group_executor.held_by(calls, by_thread, is_running=running is not None)
         return []
+
+    def awaited_by(self, task_id: bytes) -> tuple[str, Any, Entry, FrameType | None] | None:
+        """See `ProcessHost.awaited_by`."""
+        running = self.running.get(task_id)
+        if not isinstance(running, LoopCall) or (task := running.task) is None:
+            return None
+        from mray._runtime.client.awaiting import awaited_by  # noqa: PLC0415  (only async actors import asyncio)
+
+        found = awaited_by(task)
+        return None if found is None else (running.name, *found)
 
     @property
     def constructs(self) -> bool:

@@ -29,6 +29,7 @@ from mray._common.protocol import misfit
 from mray._common.uncollected import uncollected
 from mray._ipc.connection import Connection
 from mray._ipc.faults import message_name
+from mray._objects.ownership import Entry
 from mray._objects.remote_error import pickle_error
 from mray._runtime.client.call_context import CallContext, Running
 from mray._runtime.client.calls import failed_reply
@@ -431,6 +432,9 @@ class Worker(ProcessHost):
         main = self.holds_everything(by_thread)
         is_queued = main and any(code in _CALLS and call.task_id == task_id for _sender, code, call in tuple(self.inbox))
         return [main] if is_queued else []
+
+    def awaited_by(self, task_id: bytes) -> tuple[str, Any, Entry, FrameType | None] | None:
+        return self.groups.awaited_by(task_id)
 
     def holds_everything(self, by_thread: Mapping[int, int]) -> int:
         return 0 if self.groups.exist and not self.groups.constructs else by_thread.get(self.main_thread.ident, 0)

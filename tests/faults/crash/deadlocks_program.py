@@ -54,6 +54,9 @@ class Plain:
     def go(self) -> Any:
         return mray.get(self.others[0].other.remote())
 
+    def go_deep(self) -> Any:
+        return mray.get(self.others[0].deep.remote())
+
     def ring(self, left: int) -> Any:
         method = self.others[0].ring.remote(left - 1) if left else self.others[0].other.remote()
         return mray.get(method)
@@ -137,6 +140,18 @@ class Awaiting:
     async def go(self) -> Any:
         return await self.others[0].other.remote()
 
+    async def deep(self) -> Any:
+        async def inner() -> Any:
+            return await self.others[0].other.remote()
+
+        return await inner()
+
+    async def timed(self) -> Any:
+        return await asyncio.wait_for(self.others[0].go.remote(), 20 * LONG)
+
+    async def among(self) -> Any:
+        return await asyncio.gather(self.others[0].other.remote(), asyncio.sleep(LONG))
+
     async def block(self) -> Any:
         return mray.get(self.others[0].other.remote())
 
@@ -203,6 +218,13 @@ def loop() -> Any:
     return ring(Awaiting, 1)[0].block.remote()
 
 
+def coroutine() -> Any:
+    """A method that waits for a coroutine, which awaits a call behind the method."""
+    plain, awaiting = Alone.remote(), Awaiting.remote()
+    mray.get([plain.know.remote(awaiting), awaiting.know.remote(plain)])
+    return plain.go_deep.remote()
+
+
 def constructor() -> Any:
     return Eager.remote().other.remote()
 
@@ -230,7 +252,10 @@ def group_left() -> Any:
 
 def coroutines() -> Any:
     actors = ring(Awaiting, 2)
-    return [actors[0].go.remote(), actors[1].go.remote(), actors[0].in_thread.remote()]
+    mray.get([actors[0].go.remote(), actors[1].go.remote(), actors[0].in_thread.remote()])
+    plain = Alone.remote()
+    mray.get([plain.know.remote(actors[0]), actors[0].know.remote(plain)])
+    return [actors[1].timed.remote(), actors[1].among.remote(), plain.chain.remote()]
 
 
 def either() -> Any:

@@ -21,13 +21,14 @@ STUCK = {
     "generator": {"Alone.items", "Alone.read"},
     "threads": {"Two.go_together"},
     "loop": {"Awaiting.block"},
+    "coroutine": {"Alone.go_deep", "Awaiting.deep"},
     "constructor": {"Eager.__init__"},
     "resources": {"Greedy.through_task"},
 }
 FREE = {
     "thread_left": "1",
     "group_left": "2",
-    "coroutines": "[3, 3, 3]",
+    "coroutines": "[1, [3, None], 'slow']",
     "either": "slow",
     "both": "raised",
     "merely_slow": "slow",
