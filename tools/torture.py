@@ -272,6 +272,7 @@ class Torture:
         left += [f"shared memory {name}" for name in os.listdir("/dev/shm") if any(token in name for token in self.tokens)]
         # `os.walk` passes over what goes while it looks.
         for folder, folders, files in os.walk(self.sessions):
+            folders[:] = [name for name in folders if name != "last"]  # of ended sessions
             left += [f"file {folder}/{name}" for name in (*folders, *files) if name.startswith("session_") or name.endswith(".sock")]
         return left
 

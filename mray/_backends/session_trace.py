@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from mray._common import messages as m
 from mray._common.clock import monotonic_ns, time_ns
 from mray._common.kept import os
+from mray._inside.sessions import EndedSession
 from mray._inside.spans import RUNNING, Recording, Span, Trace, kinds, span_buffers, spans_of
 from mray._observe.observer import ask_node, ask_processes
 
@@ -109,6 +110,30 @@ def timeline(directory: str, timeout: float = PATIENCE, *, with_running: bool = 
     drivers = {each.pid for each in recordings if each.name == m.ROLE_DRIVER}
     recordings.sort(key=lambda each: (each.pid not in drivers, began.get(each.pid, 0)))
     return Trace([each for each in recordings if each.spans], [], info, functions)
+
+
+def ended_timeline(session: EndedSession) -> Trace:
+    """The last calls of a session that has ended, of the workers that were alive at its end or had left in order."""
+    records, node = session.processes, session.node
+    told: dict[int, dict[str, Any]] = {}
+    for record in records.values():
+        if "calls" in record:
+            end = node.get("end", record["epoch"]) - record["epoch"]
+            calls = [*record["calls"], *((task, name + RUNNING, begin, max(begin, end), None) for task, name, begin in record["running"])]
+            told[record["pid"]] = _ended(record["pid"], record["name"], calls)
+    left: dict[int, list[Any]] = {}
+    for pid, _name, *call in node.get("left", ()):
+        left.setdefault(pid, []).append(call)
+    names = {pid: name for pid, name, *_call in node.get("left", ())}
+    told.update((pid, _ended(pid, names[pid], calls)) for pid, calls in left.items() if pid not in told)
+    recordings = [each for record in told.values() for each in _recordings(record) if each.spans]
+    recordings.sort(key=lambda each: min(span.begin for span in each.spans))
+    epoch = next((record["epoch"] for record in records.values() if "epoch" in record), 0.0)
+    return Trace(recordings, [], {"session": session.name, "lost": {}, "unix_nanoseconds": int(epoch * 1e9)})
+
+
+def _ended(pid: int, name: str, calls: list[Any]) -> dict[str, Any]:
+    return {"pid": pid, "name": name, "calls": [_told(*call) for call in calls], "detail": None, "graphs": ()}
 
 
 def _recordings(told: Mapping[str, Any]) -> list[Recording]:

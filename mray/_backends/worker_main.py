@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import signal
 import sys
 import traceback
 from typing import Any
@@ -16,6 +17,8 @@ from mray._api.logging_config import LoggingConfig
 from mray._backends.native import NativeBackend
 from mray._common.kept import os, socket
 from mray._common.messages import CAUSE_REFUSED, EXITING, NO_PROCESS, ROLE_WORKER, SAVE, SETTING_UP
+from mray._ipc.connection import Connection
+from mray._ipc.kept_sessions import write_record
 from mray._ipc.process import prefer_as_victim
 from mray._ipc.reaper import session_of
 from mray._runtime.client.client import Client
@@ -32,9 +35,16 @@ def worker_main(start: dict[str, Any]) -> int:
     asked = start["options"]["coverage"]
     save = None if asked is None else line_coverage.begin(asked, session_of(start["session_dir"]))
     client = Client(start["session_dir"], start["process"], ROLE_WORKER)
-    if save is not None:
-        client.from_node.on({SAVE: lambda _node: line_coverage.save_and_die(save)})
     worker = Worker(client, OwnProcess())
+
+    def save_and_die(_node: Connection, most: int) -> None:
+        if most:
+            write_record(client.session_dir, client.process, worker.record(), most)
+        if save is not None:
+            save()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    client.from_node.on({SAVE: save_and_die})
     node = start["node"]
     client.join(None if node < 0 else socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, node))
     prefer_as_victim(client.info["oom_score"])

@@ -391,8 +391,8 @@ WORKER_GONE = _message(92, FROM_NODE, process=str, role=str, cause=_CAUSE, made=
 WAITS_ASKED = _message(94, FROM_NODE, number=int, task_ids=[bytes])
 #: Waits for these calls cannot end, as the chain shows; this one of the receiver (0: none) is among them, and raises DeadlockError or not.
 STUCK = _message(95, FROM_NODE, number=int, raises=bool, task_ids=[bytes], chain=[_LINK])
-#: To a worker under coverage: write the counts and exit immediately.
-SAVE = _message(93, NODE_TO_WORKER)
+#: Write the counts of coverage, and at most this many bytes about the last calls (`mray._ipc.kept_sessions`), and exit immediately.
+SAVE = _message(93, NODE_TO_WORKER, most=int)
 #: To one of several drivers, after its SHUTDOWN: all of its work has ended.
 LEFT = _message(98, NODE_TO_DRIVER)
 #: The session ends, for this reason.

@@ -219,6 +219,12 @@ LOG_PREFIX = _declare(
     "Whether each line of a worker is prefixed with `(name pid=…)`; by default on terminals and in notebooks only.",
 )
 LOG_TO_DRIVER = _declare("MRAY_LOG_TO_DRIVER", _flag, True, "Whether the driver prints the output of workers.", "RAY_LOG_TO_DRIVER")
+KEPT_SESSIONS = _declare(
+    "MRAY_KEPT_SESSIONS",
+    int,
+    3,
+    "How many ended sessions leave their logs and records of calls, each 16 MB at most; 0: none.",
+)
 FULL_TRACEBACKS = _declare("MRAY_FULL_TRACEBACKS", _flag, False, "Whether tracebacks include mray's own frames.")
 TQDM_PATCH_PRINT = _declare(
     "MRAY_TQDM_PATCH_PRINT",

@@ -2,6 +2,7 @@
 
 ====================  ==================================================================================================
 ADDRESS               The name of the file that names the persistent session.
+EndedSession          A session that has ended, by the logs and records that it has left.
 SESSION_VARIABLE      The environment variable that names the session of a process.
 address_lock          Hold the lock of the file that names the persistent session.
 address_of            Return the address of a session: host and port, or its directory.
@@ -23,6 +24,7 @@ withdraw              Remove the file with the address if it names this session.
 ====================  ==================================================================================================
 """
 
+from mray._ipc.ended_session import EndedSession
 from mray._ipc.reaper import (
     ADDRESS,
     SESSION_VARIABLE,
@@ -50,6 +52,7 @@ from mray._ipc.sessions import parent_of as parent_folder
 __all__ = [
     "ADDRESS",
     "SESSION_VARIABLE",
+    "EndedSession",
     "address_lock",
     "address_of",
     "can_be_seen",

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from mray._common import clock
 from mray._common.kept import fcntl, io, os
+from mray._ipc import kept_sessions
 from mray._ipc.limits import above_limit
 from mray._ipc.process import kill, namespace, namespace_mark, sees_all, shown_title, start_of, with_variable
 from mray._ipc.segment import SEMAPHORE, SHM, unlink
@@ -121,8 +122,21 @@ def remove_session(directory: str) -> str | None:
     unlink_segments(session_of(directory))
     remove_spilled(directory)
     kept = _keep_profiles(directory)
+    for old in kept_sessions.keep(directory):
+        _remove_tree(old)
     _remove_tree(directory)
     return kept
+
+
+def forget_kept(parent: str) -> list[str]:
+    """Remove all that ended sessions beside each other have left; returns their directories."""
+    place = os.path.join(parent, kept_sessions.LAST)
+    found = [path for _end, path in kept_sessions.kept_in(place)]
+    for directory in found:
+        _remove_tree(directory)
+    with contextlib.suppress(OSError):
+        os.rmdir(place)
+    return found
 
 
 def has_objects(directory: str, owner: str) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from mray._common.kept import io, os
+from mray._inside.sessions import EndedSession
 from mray._observe.observer import ask_node
 
 #: Bytes that are read at a time.
@@ -101,8 +102,27 @@ def read_logs(
 
     Raises as `ask_node`, and OSError.
     """
-    parts = ask_node(directory, "written parts", timeout)
+    parts = ask_parts(directory, timeout)
     return find_last_lines(os.path.join(directory, "logs"), files, parts, count, most, is_wanted)
+
+
+def ask_parts(directory: str, timeout: float) -> list[list[Any]]:
+    """The parts of the log files of a session (see `WrittenParts`), also of one that has ended."""
+    session = EndedSession.at(directory)
+    if session is None:
+        return ask_node(directory, "written parts", timeout)  # type: ignore[no-any-return]
+    parts = session.node.get("written", [])
+    # Of a large file the end is kept.
+    ends = {file: end for _time, file, _name, _begin, end in parts}
+    lost = {file: max(0, end - _size(os.path.join(directory, "logs", file))) for file, end in ends.items()}
+    return [[time, file, name, max(0, begin - lost[file]), end - lost[file]] for time, file, name, begin, end in parts if end > lost[file]]
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
 
 
 def find_last_lines(

@@ -20,11 +20,11 @@ from mray._common.memory_options import monitor_options
 from mray._common.version import __version__
 from mray._device.gpu_checks import examine_gpus
 from mray._inside.processes import all_pids, start_of
-from mray._inside.sessions import can_be_seen, session_parents
+from mray._inside.sessions import EndedSession, can_be_seen, session_parents
 from mray._inside.topology import discovery
-from mray._ipc.reaper import events_by_pid, session_of, sweep
+from mray._ipc.reaper import events_by_pid, forget_kept, session_of, sweep
 from mray._ipc.segment import SHM
-from mray._ipc.sessions import all_sessions
+from mray._ipc.sessions import all_sessions, is_private
 from mray._runtime.node.memory_usage import Group, command_of, is_in, largest_other, processes, read_usage
 from mray.cli import python_build
 from mray.cli.columns import counted
@@ -213,13 +213,18 @@ def leftovers() -> Iterator[Finding]:
     if found.segments:
         size = sum(_size(os.path.join(SHM, name)) for name in found.segments)
         texts.append(f"{counted(len(found.segments), 'name')} in {SHM}, {readable_bytes(size)}, of no session that is known")
-    yield from (Finding("left over", WARNING, text, "mray doctor --clean") for text in texts)
+    yield from (Finding("left over", WARNING, text, "mray doctor --fix") for text in texts)
     if not texts:
         yield Finding("left over", OK, f"nothing; {counted(sum(alive for _path, alive in all_sessions()), 'session')} running")
+    kept = [each.directory for each in EndedSession.all()]
+    if kept:
+        size = sum(_size(os.path.join(folder, name)) for each in kept for folder, _folders, names in os.walk(each) for name in names)
+        text = f"logs and records of {counted(len(kept), 'session')} that ended, {readable_bytes(size)} (mray logs --last)"
+        yield Finding("kept", NOTE, text, "mray doctor --fix removes them")
 
 
 def clean() -> list[str]:
-    """Remove what dead processes have left; returns the removed paths."""
+    """Remove what dead processes have left, and what ended sessions have; returns the removed paths."""
     found = left_over()
     for parent in {os.path.dirname(directory) for directory in found.sessions}:
         sweep(parent)
@@ -227,7 +232,8 @@ def clean() -> list[str]:
     for path in paths:
         with contextlib.suppress(OSError):
             os.unlink(path)
-    return [path for path in (*found.sessions, *paths) if not os.path.exists(path)]
+    kept = [path for parent in filter(is_private, session_parents()) for path in forget_kept(parent)]
+    return [path for path in (*found.sessions, *paths, *kept) if not os.path.exists(path)]
 
 
 def left_over() -> LeftOver:

@@ -14,9 +14,11 @@ from typing import Any
 
 from mray._common import settings
 from mray._inside.messages import is_exhausted
+from mray._inside.sessions import EndedSession
 from mray._observe.observer import SessionGoneError
 from mray.cli import completion
 from mray.cli.columns import Column, cut, left_out, lines
+from mray.util.state.api import is_named, session_directory
 from mray.util.state.exception import RayStateApiException, ServerUnavailable
 
 # exit statuses of all commands
@@ -80,6 +82,29 @@ def add_session(arguments: argparse.ArgumentParser, timeout: float = 5.0) -> Non
     arguments.add_argument(
         "--timeout", type=float, default=timeout, metavar="SECONDS", help=f"how long to wait for its processes (default {timeout:g})"
     )
+
+
+def add_last(arguments: argparse.ArgumentParser) -> None:
+    """Add the option of commands that also answer about sessions that have ended."""
+    last = "of the session that ended last, or of the ended one that --session names (`mray status` has the names)"
+    arguments.add_argument("--last", action="store_true", help=last)
+
+
+def chosen_session(given: argparse.Namespace) -> str:
+    """The directory of the session that the arguments name, a running or an ended one. ServerUnavailable if there is none."""
+    ended = EndedSession.all()
+    if not given.last:
+        try:
+            return session_directory(given.session)
+        except ServerUnavailable as error:
+            if not ended or given.session is not None:
+                raise
+            raise ServerUnavailable(f"{error} --last shows the one that ended last, {ended[-1].name}.") from None
+    found = [each for each in ended if given.session is None or is_named(each.directory, given.session)]
+    if not found:
+        which = "of this user" if given.session is None else repr(given.session)
+        raise ServerUnavailable(f"No session {which} has left anything ({settings.KEPT_SESSIONS.name} says how many do).")
+    return found[-1].directory
 
 
 def port(text: str) -> int:

@@ -30,6 +30,7 @@ from mray._inside.sessions import can_be_seen, local_process
 #: Marks every descendant of this process.
 MARK = "MRAY_TEST_MARK"
 #: The delay of retries, by Ray's name, and the milliseconds that tests wait. A test's own setting, by either name, overrides it.
+KEPT_SESSIONS = settings.KEPT_SESSIONS.name
 RETRY_DELAY = settings.TASK_RETRY_DELAY_MS.ray
 SHORT_DELAY = 10
 #: Seconds for released resources to disappear.
@@ -55,12 +56,13 @@ _MOST_OF_CONTEXT = 16
 
 
 class Territory:
-    """Marks this process's descendants, and gives it a directory and short retry delays."""
+    """Marks this process's descendants, and gives it a directory whose sessions leave nothing, and short retry delays."""
 
     def __init__(self) -> None:
-        self._before = {name: os.environ.get(name) for name in (MARK, "MRAY_TMPDIR", RETRY_DELAY)}
+        self._before = {name: os.environ.get(name) for name in (MARK, "MRAY_TMPDIR", RETRY_DELAY, KEPT_SESSIONS)}
         if not settings.TASK_RETRY_DELAY_MS.is_set():
             os.environ[RETRY_DELAY] = str(SHORT_DELAY)
+        os.environ[KEPT_SESSIONS] = "0"
         os.environ[MARK] = f"{os.getpid()}-{time_ns():x}"
         # Not tempfile's own: names of sockets must be short.
         self.directory = tempfile.mkdtemp(prefix="mt", dir=self._before["MRAY_TMPDIR"] or "/tmp")

@@ -41,7 +41,7 @@ class GracefulKill:
         if connection is None or connection.closed or connection.role != m.ROLE_WORKER:
             return False
         self._asked.add(process)
-        connection.send((m.SAVE,))
+        connection.send((m.SAVE, 0))
         return True
 
     def _leaves(self, process: str) -> bool:

@@ -50,6 +50,7 @@ from mray._decide.scheduler.scheduler import Scheduler
 from mray._ipc import process as processes
 from mray._ipc.connection import Connection, Message, ProtocolViolationError, SocketConnection, peer_pid
 from mray._ipc.faults import fault, fault_text, message_name
+from mray._ipc.kept_sessions import kept_count
 from mray._ipc.limits import above_limit, advice, is_exhausted
 from mray._ipc.pidfd import PidFd
 from mray._ipc.reactor import Reactor
@@ -66,7 +67,7 @@ from mray._ipc.reaper import (
 from mray._ipc.segment import SHM, new_nonce
 from mray._ipc.sessions import address_of
 from mray._ipc.table import POOLED, SPILLED_EVER, SPILLED_OBJECTS, SessionTable
-from mray._runtime.node import snapshot
+from mray._runtime.node import last_records, snapshot
 from mray._runtime.node.introducer import Introducer
 from mray._runtime.node.jobs import Job
 from mray._runtime.node.memory_monitor import MemoryMonitor
@@ -673,7 +674,7 @@ class Node:
 
     # ------------------------------------------------------------------------------------ ending
     def tell_failure(self, error: BaseException) -> None:
-        """Show the user the node's failure and the end of its log, which is about to be removed."""
+        """Show the user the node's failure and the end of its log."""
         with io.open(os.path.join(self._session_dir, "logs", "node.log"), encoding="utf-8", errors="replace") as log:
             text = log.read()[-4000:]
         self._tell(f"the node fails: {type(error).__name__}: {error}. Its log ends:\n{text}\n")
@@ -693,12 +694,19 @@ class Node:
                 job.connection.send((m.ENDING, self._told_failure or self.ending or ""))
         if self._mps is not None:
             self._mps.end_clients()
+        is_kept = kept_count(self._session_dir) > 0
         if self._graceful_kill is not None:
             self._graceful_kill.end_all()
         if self._mps is not None:
             self._mps.end_daemons()
-        self._supervisor.end_all()
+        if is_kept and self._graceful_kill is None:
+            saving = last_records.SavingWorkers(self._supervisor, self._members, self._scheduler)
+            self._supervisor.end_all(saving.workers, saving.end)
+        else:
+            self._supervisor.end_all()
         # POINT workers ended
+        if is_kept:
+            last_records.write_own(self._session_dir, self._records, self._scheduler, self._told_failure or self.ending or "")
         kept = remove_session(self._session_dir)
         if kept is not None:
             self._tell(f"the profiles of this session are in {kept}\n")

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -89,12 +88,6 @@ def begin(asked: dict[str, Any], session: str) -> Callable[[], None] | None:
     # Every exit by Python goes through here, in any thread.
     os._exit = save_and_leave  # type: ignore[assignment]
     return save
-
-
-def save_and_die(save: Callable[[], None]) -> None:
-    """Write the lines and exit by SIGKILL."""
-    save()
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def collect(asked: dict[str, Any], session: str) -> None:

@@ -19,7 +19,7 @@ import contextlib
 import marshal
 import signal
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -512,13 +512,16 @@ class Supervisor:
                 processes.kill(pid)
         self._dead_sids = left
 
-    def end_all(self) -> None:
-        """Kill every process below the node, and reap it. Blocks."""
+    def end_all(self, others: Collection[int] = (), end_others: Callable[[], None] | None = None) -> None:
+        """Kill every process below the node, and reap it. Blocks. `end_others` ends workers with the pids `others`."""
         signal.set_wakeup_fd(-1)
         if self.zygote_pid:
             processes.kill(self.zygote_pid)
         for pid in self._by_pid:
-            processes.kill(pid)
+            if pid not in others:
+                processes.kill(pid)
+        if end_others is not None:
+            end_others()
         self._wrapped.end_all(self._read_all)
         while True:
             for pid in processes.children():

@@ -27,12 +27,12 @@ from mray._common.kept import os
 from mray._common.memory_options import monitor_options, retry_delay, retry_options
 from mray._common.record import Record
 from mray._common.version import versions
-from mray._ipc import discovery, reaper
+from mray._ipc import discovery, kept_sessions, reaper
 from mray._ipc.listener import listen_at
 from mray._ipc.output import end_of_file
 from mray._ipc.pidfd import PidFd
 from mray._ipc.process import has_terminal, kill
-from mray._ipc.segment import PAGE, check_place, shared_memory_left
+from mray._ipc.segment import PAGE, SHM, check_place, shared_memory_left
 from mray._ipc.sessions import parent_of, private_directory, session_parents, take_port
 from mray._ipc.table import measures
 from mray._runtime.environment.environments import reduce_environment, take_over, variables_of, variables_of_zygote
@@ -161,9 +161,11 @@ def _check_shared_memory(directory: str) -> None:
 
 
 def _launch_node(temp_dir: str | None, chosen: dict[str, Any], environment: dict[str, str] | None) -> tuple[str, int, int]:
-    program = interpreter()
+    program, kept = interpreter(), settings.KEPT_SESSIONS.get()
     directory, lock = make_directory(temp_dir)
     try:
+        if os.path.dirname(directory) in session_parents() and not directory.startswith(f"{SHM}/"):  # where commands find it
+            kept_sessions.mark(directory, kept)
         _give_port(directory, chosen["info"]["node_ip_address"], chosen.pop("ports"))
         spill = chosen.pop("object_spilling_directory") or _disk_for(directory)
         if spill is not None:

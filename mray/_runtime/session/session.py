@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from mray._common import messages as m
 from mray._common import settings
+from mray._common.clock import perf_counter, time
 from mray._common.dropped_errors import import_whole
 from mray._common.ids import new_process_id, session_mark
 from mray._common.kept import os
 from mray._common.log import logger
-from mray._ipc import reaper
+from mray._ipc import kept_sessions, reaper
 from mray._ipc.introductions import NODE
 from mray._runtime.client import failed_calls
 from mray._runtime.client.client import Client
@@ -42,6 +43,8 @@ T = TypeVar("T")
 
 #: As `END_SECONDS`, when SHUTDOWN cannot be sent, and the node must notice the hang-up.
 _CUT_SECONDS = 2.0
+#: Bytes of the record of failed calls.
+_RECORD_BYTES = 1 << 20
 
 
 class SessionHold(ProcessHost, ABC):
@@ -134,6 +137,10 @@ class Session(SessionHold):
     def end(self) -> None:
         if not self._holds():
             return
+        if kept_sessions.kept_count(self.directory):
+            failed = failed_calls.rows(self.client.process)["rows"][::-1]
+            record = {"pid": os.getpid(), "epoch": time() - perf_counter(), "failed": failed}
+            kept_sessions.write_record(self.directory, self.client.process, record, _RECORD_BYTES)
         try:
             super().end()
         finally:

@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any
 
 from mray._common import messages as m
-from mray._common.clock import perf_counter
+from mray._common.clock import perf_counter, time
 from mray._common.ids import TaskID
 from mray._common.invocations import ArgumentValue, MethodInvocation, TaskInvocation, read, short_name
 from mray._common.kept import os
@@ -31,6 +31,7 @@ from mray._ipc.connection import Connection
 from mray._ipc.faults import message_name
 from mray._objects.ownership import Entry
 from mray._objects.remote_error import pickle_error
+from mray._runtime.client import failed_calls
 from mray._runtime.client.call_context import CallContext, Running
 from mray._runtime.client.calls import failed_reply
 from mray._runtime.client.cancelling import Interrupts
@@ -548,6 +549,21 @@ class Worker(ProcessHost):
                     began: float | None = frame.f_locals.get("began")
                     return began
         return None
+
+    def record(self) -> dict[str, Any]:
+        """The record of this worker in a kept session (see `mray._ipc.kept_sessions`). Any thread."""
+        return {
+            "pid": os.getpid(),
+            "name": self.name,
+            #: Seconds since 1970 when the clock of the calls was 0.
+            "epoch": time() - perf_counter(),
+            "calls": self.last_calls(),
+            "running": self.running_calls(),
+            "functions": list(self.executor.named),
+            "errors": list(self.executor.packer.failed_calls().items()),
+            "failures": list(self.executor.packer.failures),
+            "failed": failed_calls.rows(self.client.process)["rows"][::-1],
+        }
 
     def work(self) -> dict[str, Any]:
         """The running calls, and how many wait and are over, for observers. Any thread."""

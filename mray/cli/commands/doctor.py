@@ -16,15 +16,14 @@ _SIGNS = {OK: "  ok   ", WARNING: "  WARN ", BAD: "  BAD  "}
 
 def main(words: list[str]) -> int:
     arguments = parser("doctor", SUMMARY, "Exit status 1 when something is bad or a warning.")
-    arguments.add_argument(
-        "--clean", action="store_true", help="remove what dead sessions of this user have left: processes, memory, directories"
-    )
+    left = "remove the processes, memory and directories of this user's dead sessions, and the logs and records that ended ones have left"
+    arguments.add_argument("--fix", "--clean", dest="fix", action="store_true", help=left)
     add_format(arguments)
     return run_command(arguments, words, _doctor)
 
 
 def _doctor(given: argparse.Namespace) -> int:
-    removed = clean() if given.clean else []
+    removed = clean() if given.fix else []
     findings = examine()
     if given.format == "table":
         for text in removed:

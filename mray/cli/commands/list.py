@@ -6,9 +6,9 @@ import argparse
 import sys
 import textwrap
 
-from mray.cli.terminal import DONE, add_format, add_session, parser, run_command, show
+from mray.cli.terminal import DONE, add_format, add_last, add_session, chosen_session, parser, run_command, show
 from mray.util.state.api import counted_records
-from mray.util.state.common import DEFAULT_LIMIT, RAY_MAX_LIMIT_FROM_API_SERVER, RECORDS, StateSchema
+from mray.util.state.common import DEFAULT_LIMIT, RAY_MAX_LIMIT_FROM_API_SERVER, RECORDS, StateSchema, TaskState
 
 SUMMARY = "list actors, tasks, objects, workers, graphs and more"
 
@@ -26,8 +26,10 @@ def main(words: list[str]) -> int:
             formatter_class=argparse.RawDescriptionHelpFormatter,
             aliases=[kind.replace("-", "_")] if "-" in kind else [],
         )
-        each.set_defaults(record=record)
+        each.set_defaults(record=record, last=False)
         add_session(each)
+        if record is TaskState:
+            add_last(each)
         add_format(each)
         repeated = "only rows with this value, or COLUMN!=VALUE; may be repeated"
         each.add_argument("--filter", action="append", default=[], metavar="COLUMN=VALUE", help=repeated)
@@ -54,7 +56,8 @@ def _list(given: argparse.Namespace) -> int:
     limit = given.limit
     if limit is None:  # a program that reads rows gets all of them
         limit = DEFAULT_LIMIT if given.format == "table" else RAY_MAX_LIMIT_FROM_API_SERVER
-    rows, total = counted_records(record, given.session, filters, limit, given.timeout, given.detail, not given.allow_missing)
+    session = chosen_session(given) if given.last else given.session
+    rows, total = counted_records(record, session, filters, limit, given.timeout, given.detail, not given.allow_missing)
     columns = record.table_columns(given.detail) if given.format == "table" else record.list_columns(given.detail)
     plain = [{name: row[name] for name in columns} for row in rows]
     if given.format == "table":

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import BinaryIO
 
-from mray._inside.sessions import is_alive
-from mray._observe.log_files import LogLine, folded, read_logs, tail_of
-from mray._observe.observer import SessionGoneError, ask_node
+from mray._inside.sessions import EndedSession, is_alive
+from mray._observe.log_files import LogLine, ask_parts, folded, read_logs, tail_of
+from mray._observe.observer import SessionGoneError
 from mray.cli.columns import begins, is_meant
-from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_session, parser, run_command, show
-from mray.util.state.api import list_logs, look, session_directory
+from mray.cli.terminal import DONE, NOT_FOUND, add_format, add_last, add_session, chosen_session, parser, run_command, show
+from mray.util.state.api import list_logs, look
 from mray.util.state.common import ActorState
 
 SUMMARY = "list the log files of a session, print one, or all as one stream"
@@ -33,8 +33,8 @@ def main(words: list[str]) -> int:
     arguments = parser(
         "logs",
         SUMMARY,
-        "Logs go with their session. A worker that has printed nothing has no files. Of a line that carriage returns overwrite, as those\n"
-        "of progress bars, --tail prints what was written last; --tail -1 prints a file as it was written.",
+        "The logs of the last sessions stay when these have ended: --last. A worker that has printed nothing has no files. Of a line that\n"
+        "carriage returns overwrite, as those of progress bars, --tail prints the last text; --tail -1 prints a file as it was written.",
     )
     which = "a file, a worker's pid, an actor's id or name, or all: the lines of all files by time; without: list files"
     arguments.add_argument("which", nargs="?", metavar="WHICH", help=which)
@@ -45,12 +45,13 @@ def main(words: list[str]) -> int:
     )
     arguments.add_argument("--follow", action="store_true", help="go on printing what comes, until the session ends")
     add_session(arguments)
+    add_last(arguments)
     add_format(arguments)
     return run_command(arguments, words, _logs)
 
 
 def _logs(given: argparse.Namespace) -> int:
-    directory = session_directory(given.session)
+    directory = chosen_session(given)
     folder = os.path.join(directory, "logs")
     is_wanted = _filter(given.grep)
     if given.which == _ALL or (given.which is None and is_wanted is not None):
@@ -103,14 +104,24 @@ def _path(given: argparse.Namespace, directory: str, folder: str) -> str | None:
     if given.which in names:
         return os.path.join(folder, given.which)
     meant: dict[str, None] = {}
-    for actor in look(directory, given.timeout, detail=False).records(ActorState):
-        if is_meant(given.which, actor.name or "") or begins(given.which, actor.actor_id):
-            meant[str(actor.pid)] = None
+    for name, actor_id, actor_pid in _actors(directory, given.timeout):
+        if is_meant(given.which, name) or begins(given.which, actor_id):
+            meant[str(actor_pid)] = None
     if len(meant) > 1:
         raise ValueError(f"several actors are meant by {given.which!r}: choose one by its id or pid ({', '.join(meant)})")
     pid = next(iter(meant), given.which)
     suffix = "err" if given.err else "out"
     return next((os.path.join(folder, name) for name in names if name.endswith(f"-{pid}.{suffix}")), None)
+
+
+def _actors(directory: str, timeout: float) -> Iterator[tuple[str, str, int | None]]:
+    """Name, id and pid of each actor."""
+    session = EndedSession.at(directory)
+    if session is not None:
+        for row in session.node.get("actors", ()):
+            yield row["name"], row["actor_id"].hex(), row["pid"]
+    else:
+        yield from ((each.name or "", each.actor_id, each.pid) for each in look(directory, timeout, detail=False).records(ActorState))
 
 
 def _names(directory: str) -> list[str]:
@@ -138,7 +149,7 @@ def _print_all(given: argparse.Namespace, directory: str, is_wanted: Callable[[b
                 _open(growing, directory, new, stack, is_new=True)
                 if new or not printers:
                     with contextlib.suppress(SessionGoneError, TimeoutError):
-                        printers |= {file: name for _time, file, name, *_ in ask_node(directory, "written parts", given.timeout)}
+                        printers |= {file: name for _time, file, name, *_ in ask_parts(directory, given.timeout)}
             for name, each in growing.items():
                 for text in each.lines(is_over=is_over):
                     if is_wanted is None or is_wanted(text):

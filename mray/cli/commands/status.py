@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from mray._common.amounts import readable, readable_bytes
-from mray._inside.sessions import address_of, sessions
+from mray._inside.sessions import EndedSession, address_of, sessions
 from mray.cli.columns import counted
 from mray.cli.samples import resources
 from mray.cli.terminal import DONE, NO_SESSION, add_format, add_session, parser, run_command, show
@@ -38,12 +38,19 @@ def _status(given: argparse.Namespace) -> int:
             print(f"mray: {error}", file=sys.stderr)
     if not found:
         print("mray: No session of this user is running.", file=sys.stderr)
-        return NO_SESSION
-    if given.format == "table":
+    elif given.format == "table":
         print("\n\n".join(map(_in_words, found)))
     else:
         show(found, given.format)
-    return DONE
+    if given.format == "table" and given.session is None:
+        ended = EndedSession.all()
+        if found and ended:
+            print()
+        for each in ended:
+            end = datetime.fromtimestamp(os.stat(each.directory).st_mtime)
+            programs = "; ".join(job["entrypoint"] for job in each.node.get("jobs", ()))
+            print(f"ended {end:%Y-%m-%d %H:%M:%S}  {each.name}  {programs[:100]}".rstrip())
+    return DONE if found else NO_SESSION
 
 
 def status_of(view: SessionView) -> dict[str, Any]:

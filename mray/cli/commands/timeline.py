@@ -10,11 +10,11 @@ import sys
 from datetime import datetime
 from pathlib import Path
 
-from mray._backends.session_trace import timeline
+from mray._backends.session_trace import ended_timeline, timeline
+from mray._inside.sessions import EndedSession
 from mray._picture.timeline_page import left_out, timeline_page
 from mray.cli.columns import counted
-from mray.cli.terminal import DONE, NOT_FOUND, add_session, parser, run_command
-from mray.util.state.api import look
+from mray.cli.terminal import DONE, NOT_FOUND, add_last, add_session, chosen_session, parser, run_command
 
 SUMMARY = "write what ran when, for Perfetto or as a page"
 
@@ -26,12 +26,14 @@ def main(words: list[str]) -> int:
     arguments.add_argument("--begin", type=float, default=0.0, metavar="SECONDS", help="where the page begins, after the first span")
     arguments.add_argument("--seconds", type=float, metavar="SECONDS", help="how much the page shows (default: everything)")
     add_session(arguments, timeout=10.0)
+    add_last(arguments)
     return run_command(arguments, words, _timeline)
 
 
 def _timeline(given: argparse.Namespace) -> int:
-    view = look(given.session, given.timeout, detail=False)
-    trace = timeline(view.directory, given.timeout, with_running=True)
+    directory = chosen_session(given)
+    session = EndedSession.at(directory)
+    trace = timeline(directory, given.timeout, with_running=True) if session is None else ended_timeline(session)
     for sentence in left_out(trace.info["lost"]):
         print(f"mray: {sentence}", file=sys.stderr)
     slices = sum(len(each.spans) for each in trace.recordings)

@@ -17,7 +17,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import update_wrapper
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 from mray._api.context import get_runtime_context
 from mray._api.counterpart import counterpart_of
@@ -26,12 +26,13 @@ from mray._api.object_ref import ObjectRef
 from mray._common import settings
 from mray._common.ids import ActorID, BaseID, NodeID, TaskID
 from mray._common.kept import os
-from mray._inside.sessions import directory_at, sessions
+from mray._inside.sessions import EndedSession, directory_at, sessions
 from mray._observe.log_files import lines_of, tail_of
 from mray._observe.observer import SessionGoneError, ask_node
 from mray.util.state._calls import Count, counted_calls
+from mray.util.state._ended import ended_tasks
 from mray.util.state._gather import SessionView
-from mray.util.state._select import Filter, check_filters, check_limit, contradict
+from mray.util.state._select import Filter, check_filters, check_limit, contradict, matches, newest
 from mray.util.state.common import (
     DEFAULT_LIMIT,
     DEFAULT_RPC_TIMEOUT,
@@ -190,10 +191,15 @@ def counted_records(
     check_limit(limit)
     if contradict(checked):
         return [], 0
-    # A filter may use a column of the details.
-    view = look(address, timeout, detail=detail or any(column in record.details() for column, _predicate, _value in checked))
-    found, total = view.listing(record, checked, limit)
-    _complain(view, raise_on_missing_output)
+    session = EndedSession.at(address) if record is TaskState and address is not None else None
+    if session is not None:
+        ended = [each for each in ended_tasks(session) if matches(each, checked)]
+        found, total = cast("list[_Record]", newest(record, ended, limit)), len(ended)
+    else:
+        # A filter may use a column of the details.
+        view = look(address, timeout, detail=detail or any(column in record.details() for column, _predicate, _value in checked))
+        found, total = view.listing(record, checked, limit)
+        _complain(view, raise_on_missing_output)
     for each in () if detail else found:
         each.without_details()
     return found, total

@@ -135,7 +135,7 @@ NOT_HEARD = {
     "INTRODUCED": "is read by who has asked, where it raises",
     "NOT_INTRODUCED": "as INTRODUCED",
     "TOLD": "comes to observers, which read it themselves and raise what they meet",
-    "SAVE": "comes to workers whose lines are counted, which die at once",
+    "SAVE": "comes to workers whose lines are counted, and at the end of a session that is kept: they die at once",
     "OFFER_RING": "comes after 64 calls that were waited for one by one; a ring pair that is not had is done without (test_ring_pairs)",
     "TAKE_RING": "as OFFER_RING",
     "RETIRE_RING": "comes when a process has more than 16 pairs that talk (test_ring_pairs)",
