@@ -224,7 +224,7 @@ const TABS = {
   actors: () => table("actors", actorColumns(), actors(), (row) => row.state === "DEAD" ? 0 : row.pid),
   tasks: () => page.tasks ? table("tasks", taskColumns(), page.tasks.rows, (row) => page.now.workers.some((each) => each.is_alive && each.pid === row.worker_pid) ? row.worker_pid : 0) + (page.tasks.total > page.tasks.rows.length ? `<p class="dim">${page.tasks.rows.length} of ${page.tasks.total}; finished ones last</p>` : "") : '<p class="dim">asks ...</p>',
   graphs,
-  objects: () => table("owners", ownerColumns(), page.now.workers.filter((each) => each.is_alive).sort((one, other) => other.object_store_bytes - one.object_store_bytes)) + '<p><button type="button" id="largest">search for the largest objects</button> <span class="dim">every process goes through all its objects</span></p>' + (page.objects ? table("objects", objectColumns(), page.objects.rows) : ""),
+  objects: () => table("owners", ownerColumns(), page.now.workers.filter((each) => each.is_alive).sort((one, other) => other.object_store_bytes - one.object_store_bytes || one.pid - other.pid)) + '<p><button type="button" id="largest">search for the largest objects</button> <span class="dim">every process goes through all its objects</span></p>' + (page.objects ? table("objects", objectColumns(), page.objects.rows) : ""),
   timeline: () => null,
   logs: () => null,
 };
@@ -279,9 +279,10 @@ function draw() {
   if (page.tab === "timeline") return drawTimeline();
   if (page.tab === "logs") return drawLogs();
   if (window.getSelection()?.toString() && $("#view").contains(window.getSelection().anchorNode)) return undefined;  // keep the user's selection
-  const made = TABS[page.tab](), at = $("#view .table")?.scrollLeft || 0;
+  const made = TABS[page.tab](), at = $("#view .table")?.scrollLeft || 0, row = document.activeElement?.dataset.pid;
   if (made !== null) $("#view").innerHTML = made;
   if (at && $("#view .table")) $("#view .table").scrollLeft = at;
+  if (row) $(`#view tr[data-pid="${row}"]`)?.focus({ preventScroll: true });
   if (page.tab === "graphs") paint();
   return undefined;
 }

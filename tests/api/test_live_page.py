@@ -508,6 +508,10 @@ def test_in_a_browser_every_view_fits_and_a_click_shows_the_stack(
     browser.value(f"""document.querySelector("tr[data-pid='{session.pids[0]}']").click()""")
     until(browser, "document.querySelector('#detail pre').textContent.includes('in compute')")
     fits(browser)
+    browser.value(f"""document.querySelector("tr[data-pid='{session.pids[0]}']").focus()""")
+    browser.value("(window.was = page.now)")
+    until(browser, "page.now !== window.was")  # a row that was reached by keys keeps the focus
+    assert browser.value("document.activeElement.dataset.pid") == str(session.pids[0])
     browser.value("document.querySelector('#printed').click()")
     until(browser, "document.querySelector('.logs pre')?.textContent.includes('it computes now')")
     browser.value("(filter.value = 'nonsense', filter.dispatchEvent(new Event('input')))")
