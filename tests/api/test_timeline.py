@@ -222,11 +222,15 @@ def test_processes_leave_out_what_was_over_and_say_which_functions_were_called_f
         def early(self) -> None:
             pass
 
+        def between(self) -> None:
+            pass
+
         def late(self) -> None:
             pass
 
     actor = Actor.remote()
     fresh.get([actor.early.remote() for _ in range(100)])
+    fresh.get(actor.between.remote())  # the end of a call is noted after its reply, and before the next call begins
     since = time.monotonic_ns()
     fresh.get(actor.late.remote())
     everything, recent = timeline(directory), timeline(directory, since=since)
