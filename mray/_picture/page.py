@@ -130,7 +130,7 @@ function draw() {
       pen.strokeRect(x, middle(lane) - size / 2, wide, size);
       const free = Math.min(right, width) - x - 5;
       if (free < 18) continue;
-      const said = pen.measureText(text).width > free ? text.split('.').pop() : text;
+      const said = pen.measureText(text).width > free && !text.includes(' ') ? text.split('.').pop() : text;
       pen.fillStyle = '#000'; pen.fillText(cut(said, free), x + 3, middle(lane));
     }
   }
