@@ -21,9 +21,9 @@ from mray._ipc.faults import message_name
 from mray._runtime.connections.dispatch import Dispatch
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Read by who joins, before anything is dispatched; by who looks on; on a channel of its own. And what comes only where lines are counted,
-#: or where a session has several drivers.
-ELSEWHERE = {m.WELCOME, m.TOLD, m.INTRODUCED, m.NOT_INTRODUCED} | {m.SAVE, m.LEFT}
+#: Read by who joins, before anything is dispatched; by who looks on; on a channel of its own. And the message of sessions with several
+#: drivers.
+ELSEWHERE = {m.WELCOME, m.TOLD, m.INTRODUCED, m.NOT_INTRODUCED, m.LEFT}
 
 
 def nothing(*_fields: object) -> None:
