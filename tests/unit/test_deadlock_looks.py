@@ -47,11 +47,13 @@ class Session:
         self.processes = {name: Process(number, m.ROLE_WORKER) for number, name in enumerate("abc", 11)}
         self.processes["driver"] = Process(10, m.ROLE_DRIVER)
         self.said: list[str] = []
+        self.logged: list[tuple[str, str]] = []
         self.looks: Any = Deadlocks(
             self.timers,  # type: ignore[arg-type]
             Stage().scheduler,
             self.processes,  # type: ignore[arg-type]
             lambda text, _process: self.said.append(text),
+            lambda process, text: self.logged.append((process, text)),
         )
         #: The answers of the processes.
         self.rows: dict[str, Rows] = {}
@@ -114,6 +116,7 @@ def test_what_is_stuck_in_two_looks_is_reported_once(session: Session) -> None:
     assert session.said == []
     session.look()
     (text,) = session.said
+    assert [process for process, logged in session.logged if text.startswith(logged)] == ["a", "b"]
     assert text.startswith("These calls wait for each other, and none of them can end:\nA.ping (pid 11) waits for B.pong (pid 12)\n")
     assert "B.pong (pid 12) waits for A.size, which is queued behind A.ping (pid 11)" in text
     assert [message[1:4] for message in session.stuck("b")] == [(1, False, [b"tb", b"tc"])]
@@ -202,5 +205,6 @@ def test_a_wait_that_leads_into_a_cycle_is_told_and_does_not_raise(session: Sess
     session.look()
     session.look()
     assert session.said == []  # the errors say it
+    assert len(session.logged) == 2
     assert [message[1:3] for message in session.stuck("driver")] == [(0, False), (4, False)]
     assert [message[1:3] for message in session.stuck("a")] == [(1, True)]

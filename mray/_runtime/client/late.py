@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterable
+from threading import get_ident
 
 from mray._common import messages as m
 from mray._objects.ownership import Entry
@@ -24,7 +25,7 @@ def why_late(client: Endpoint, entries: Iterable[Entry], timeout: float) -> str:
         return ""
     late = [entry.task for entry in entries if entry.form is None and entry.task is not None]
     with client.lock:
-        found = Counter(f"{call.names()[0]} {_state(call)}" for call in late)
+        found = Counter(f"{call.names()[0]} {_state(client, call)}" for call in late)
     told = [f"{f'{count} x ' if count > 1 else ''}{text}" for text, count in found.most_common(_MOST_NAMED)]
     sentences = [f"{', '.join(told)}."] if told else []
     if any(text.endswith(_QUEUED) for text in found):
@@ -33,11 +34,13 @@ def why_late(client: Endpoint, entries: Iterable[Entry], timeout: float) -> str:
     return "".join(f" {sentence}" for sentence in sentences)
 
 
-def _state(call: Call) -> str:
+def _state(client: Endpoint, call: Call) -> str:
     if call.waiting:
         return "waits for its arguments"
     if call.source is not None and call.source.rests(call):
         return "has failed, and is retried soon"
     actor = getattr(call.source, "actor", None)
+    if actor is not None and actor.process == client.process and client.process_host.held_by(call.task_id, {}, {get_ident(): 1}):
+        return "is queued behind the call that waits for it"
     is_queued = call.lease is None if actor is None else call in actor.queue or actor.link is None
     return _QUEUED if is_queued else "runs, or is about to"

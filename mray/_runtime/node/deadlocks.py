@@ -14,7 +14,6 @@ waiting tasks cost as little as one.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
@@ -87,13 +86,15 @@ class Deadlocks:
         scheduler: Scheduler,
         connections: Mapping[str, Connection],
         tell: Callable[[str, str], None],
+        log: Callable[[str, str], None],
     ) -> None:
-        """`tell` shows a text to the driver of a process's job."""
+        """`tell` shows a text to the driver of a process's job, `log` writes it into the process's log."""
         self._raises = settings.RAISE_DEADLOCKS.get()
         self._reactor = reactor
         self._scheduler = scheduler
         self._connections = connections
         self._tell = tell
+        self._log = log
         self._pause = min(_MOST_PAUSE, settings.WARN_WAITING.get() * _SHARE)
         #: Processes with long waits.
         self._waiting: dict[str, None] = {}
@@ -188,7 +189,8 @@ class Deadlocks:
             links = graph.links(cycle, pids)
             self._inform_drivers(graph.tasks([step.wait for step in cycle], stuck), [tuple(link) for link in links])
             text = f"These calls wait for each other, and none of them can end:\n{describe_chain(links)}\n"
-            sys.stderr.write(text)  # the node's log has it where no driver is
+            for process in dict.fromkeys(step.wait[0] for step in cycle):
+                self._log(process, text)
             if not self._raises or all(number < 0 for _process, number in (step.wait for step in cycle)):  # nothing raises in a coroutine
                 off = f"{settings.RAISE_DEADLOCKS.name}=1 raises an error instead; {settings.WARN_WAITING.name}=0 disables this message."
                 remedy = _REMEDY_OF_RESOURCES if any(link.lacks for link in links) else _REMEDY

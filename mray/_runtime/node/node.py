@@ -220,7 +220,7 @@ class Node:
     def _new_deadlocks(self) -> Deadlocks:
         from mray._runtime.node.deadlocks import Deadlocks  # noqa: PLC0415  (on the way to the first answer of a session)
 
-        return Deadlocks(self.reactor, self._scheduler, self._members.connections, self._tell_of)
+        return Deadlocks(self.reactor, self._scheduler, self._members.connections, self._tell_of, self._supervisor.log)
 
     # ------------------------------------------------------------------------------------ running
     def serve(self, listener: socket.socket, zygote_pid: int, zygote: socket.socket) -> None:

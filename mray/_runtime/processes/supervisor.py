@@ -69,6 +69,7 @@ _ZYGOTE_ATTEMPTS = 3
 #: Attempts to start a worker after a lack of processes or descriptors; the first pause in seconds, which doubles.
 _START_ATTEMPTS = 5
 _FIRST_PAUSE = 0.05
+_STDERR = 2
 _READ_BYTES = 64 * 1024
 #: Seconds after which the beginning of a line is shown: since the last output, and since it has been held back.
 _SILENCE = 0.2
@@ -608,12 +609,7 @@ class Supervisor:
 
     def _pass_on(self, worker: WorkerProcess, stream: OutputStream, lines: list[tuple[str, bytes]]) -> None:
         for name, text in lines:
-            if stream.log < 0:
-                stream.log = self._open_log(worker, stream)
-            with contextlib.suppress(OSError):  # a full disk must not end the session
-                begin = stream.written
-                stream.written += os.write(stream.log, text)
-                self._written.note(stream.file, name, begin, stream.written)
+            self._write_log(worker, stream, name, text)
             shown, last = stream.fatal_error.feed(text)
             worker.tail = (worker.tail + last)[-TAIL_BYTES:]
             if shown:
@@ -624,6 +620,23 @@ class Supervisor:
             for each in notes:
                 self._on_output(worker.work, self._shown_pid(worker), NOTE_STREAM, stream.splitter.name, each.decode("utf-8", "replace"))
             notes.clear()
+
+    def log(self, process: str, text: str) -> None:
+        """Write a text of the node's into a worker's log of errors. It is not shown."""
+        worker = self.workers.get(process)
+        if worker is None or not worker.pid:
+            return
+        for stream in worker.streams:
+            if stream.number == _STDERR and stream.fd >= 0:
+                self._write_log(worker, stream, "mray", text.encode())
+
+    def _write_log(self, worker: WorkerProcess, stream: OutputStream, name: str, text: bytes) -> None:
+        if stream.log < 0:
+            stream.log = self._open_log(worker, stream)
+        with contextlib.suppress(OSError):  # a full disk must not end the session
+            begin = stream.written
+            stream.written += os.write(stream.log, text)
+            self._written.note(stream.file, name, begin, stream.written)
 
     def _shown_pid(self, worker: WorkerProcess) -> int:
         return worker.pid or self._wrapped.wrapper_of(worker.process)

@@ -54,6 +54,12 @@ class Plain:
     def go(self) -> Any:
         return mray.get(self.others[0].other.remote())
 
+    def go_limited(self) -> Any:
+        try:
+            return mray.get(self.others[0].other.remote(), timeout=0.2)
+        except mray.exceptions.GetTimeoutError as error:
+            return error
+
     def go_deep(self) -> Any:
         return mray.get(self.others[0].deep.remote())
 
@@ -216,6 +222,10 @@ def threads() -> Any:
 
 def loop() -> Any:
     return ring(Awaiting, 1)[0].block.remote()
+
+
+def limited() -> Any:
+    return ring(Alone, 1)[0].go_limited.remote()
 
 
 def coroutine() -> Any:

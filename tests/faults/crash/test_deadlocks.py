@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.faults.crash.conftest import Run
 
 PROGRAM = Path(__file__).with_name("deadlocks_program.py")
@@ -70,12 +68,52 @@ def test_a_cycle_is_reported_once_with_the_lines_and_the_error_of_a_timeout_has_
     assert "MRAY_RAISE_DEADLOCKS=1 raises an error instead" in printed
 
 
-@pytest.mark.parametrize("case", ["itself"])
-def test_without_the_warning_nothing_is_reported(run: Run, case: str) -> None:
-    run.start(case, "driver", program=PROGRAM, env={"MRAY_WARN_WAITING": "0", "MRAY_RAISE_DEADLOCKS": "1"})
+def test_without_the_warning_nothing_is_reported_and_a_timeout_names_a_call_behind_the_waiting_one(run: Run) -> None:
+    run.start("itself", "limited", "driver", program=PROGRAM, env={"MRAY_WARN_WAITING": "0", "MRAY_RAISE_DEADLOCKS": "1"})
     assert run.wait() == 0, run.output()
-    assert run.said()[case] == "Get timed out: some object(s) not ready after 1.0 s. Alone.go runs, or is about to."
+    assert run.said()["itself"] == "Get timed out: some object(s) not ready after 1.0 s. Alone.go runs, or is about to."
+    text = "Get timed out: some object(s) not ready after 0.2 s. Alone.other is queued behind the call that waits for it."
+    assert run.said()["limited"] == text
     assert "wait for each other" not in (run.folder / "stderr").read_text()
+
+
+LOG = """
+import sys
+import mray
+from mray.util.state import get_log, list_workers
+
+mray.init(num_cpus=1, logging_level="ERROR", log_to_driver=False)
+
+@mray.remote
+class Alone:
+    def know(self, me):
+        self.me = me
+    def other(self):
+        return 1
+    def go(self):
+        print("begun", file=sys.stderr, flush=True)
+        return mray.get(self.me.other.remote())
+
+actor = Alone.remote()
+mray.get(actor.know.remote(actor))
+try:
+    mray.get(actor.go.remote(), timeout=2)
+except mray.exceptions.GetTimeoutError:
+    (worker,) = [worker for worker in list_workers(detail=True) if worker.worker_type == "WORKER"]
+    for line in get_log(pid=worker.pid, suffix="err"):
+        print("LOG", line.replace("\\n", "|"), flush=True)
+mray.shutdown()
+"""
+
+
+def test_the_log_of_a_waiting_process_has_the_chain(run_text, run: Run) -> None:
+    run_text(LOG, env={"MRAY_WARN_WAITING": "0.2"})
+    assert run.wait() == 0, run.output()
+    printed = (run.folder / "stdout").read_text()
+    assert "begun" in printed, run.output()
+    assert TEXT in printed
+    assert "return mray.get(self.me.other.remote())" in printed
+    assert TEXT not in (run.folder / "stderr").read_text()
 
 
 TREE = """
