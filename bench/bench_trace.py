@@ -11,6 +11,8 @@ Prints a line of JSON for each row:
 * ``timeline``: seconds that `mray.timeline` takes for the calls of this run.
 * ``page``: actor calls beside a live page at which nobody looks, against calls without one; its processor time in a second of that, and
   milliseconds of one look at the session with 30 actors: until it is there, of this process, and of all others together.
+* ``kept``: processor time of a look, in milliseconds of this process and of all others together, at sessions of 200 actors with 200 kept
+  calls and with 200,000: the page's refresh, its 200 newest calls, a filtered listing, the summary. These rows are not ratios of rounds.
 
 Rounds of the two sides take turns; each number is the ratio of medians of the fastest half, since other programs only ever add time.
 """
@@ -32,8 +34,9 @@ from mray._graph.watch.probes import SpanProbe
 from mray._trace.span import Buffer
 from mray.cli import live
 from mray.dag import InputNode
-from mray.util.state import list_workers
+from mray.util.state import list_tasks, list_workers, summarize_tasks
 from mray.util.state._processes import info_of
+from mray.util.state.api import look
 from tests.unit.graphs import make_graph
 from tests.unit.test_program import World
 
@@ -170,6 +173,41 @@ def page(rounds: int) -> None:
     say("look", ms=wall / rounds * 1e3, ms_of_this_process=own / rounds * 1e3, ms_of_others=beside / rounds * 1e3, processes=len(others))
 
 
+def kept(rounds: int) -> None:
+    @mray.remote(num_cpus=0)
+    class Echo:
+        def echo(self, value: Any) -> Any:
+            return value
+
+    actors = [Echo.remote() for _ in range(200)]
+    mray.get([each.echo.remote(1) for each in actors])
+    view = look()
+    others = [*view.pids.values(), view.node["node_pid"]]
+    query = {"session": view.directory, "also": ""}
+    looks: dict[str, Callable[[], object]] = {
+        "refresh": lambda: live._ANSWERS["/look"](query),
+        "tasks": lambda: live._ANSWERS["/tasks"](query),
+        "filter": lambda: list_tasks(filters=[("name", "=", "Echo.echo"), ("state", "=", "FINISHED")]),
+        "summary": summarize_tasks,
+    }
+
+    def spent() -> float:
+        return sum(info_of(pid).get("cpu_seconds", 0.0) for pid in others)
+
+    costs: dict[str, list[float]] = {name: [] for name in looks}
+    for calls_of_each in (0, 1000):
+        for _ in range(calls_of_each // 100):
+            mray.get([each.echo.remote(1) for each in actors for _ in range(100)])
+        for name, one in looks.items():
+            one()
+            before = spent()
+            for _ in range(rounds):
+                one()
+            costs[name].append((spent() - before) / rounds * 1e3)
+    for name, (few, many) in costs.items():
+        say(f"kept, {name}", ms_200=few, ms_200_000=many, ratio=many / few)
+
+
 def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     probe(rounds)
@@ -178,6 +216,7 @@ def main() -> None:
         off_and_on(rounds)
         calls(rounds)
         page(rounds)
+        kept(rounds)
     finally:
         mray.shutdown()
 

@@ -120,14 +120,16 @@ const number = (title, value, shown = figure, more = "") => [title, value, (foun
 const bar = (title, value, most, more = "") => [title, value, (found) => `<span>${escape(bytes(found))}</span>`, `number bar ${more}`, most];
 
 const hasGpus = () => page.now.nodes[0]?.gpus?.length;
-const mostMemory = () => Math.max(1, ...page.now.workers.map((each) => each.rss_bytes || 0));
-const whose = (row) => row.name ? `${row.name}: ${row.occupant}` : row.occupant || (row.worker_type === "DRIVER" ? "driver" : "");
+const mostMemory = () => Math.max(1, ...page.now.workers.map((each) => memory(each) || 0));
+const memory = (row) => row.pss_bytes ?? row.rss_bytes;
+const whose = (row) => row.shown_as || "";
 const processColumns = () => [
   number("pid", (row) => row.pid, String),
   state((row) => row.state || row.worker_type.toLowerCase()),
   text("what", whose),
   number("CPU %", (row) => row.cpu, (found) => found.toFixed(0)),
-  bar("memory", (row) => row.rss_bytes, mostMemory()),
+  bar("memory", memory, mostMemory()),
+  number("RSS", (row) => row.rss_bytes, bytes, "wide"),
   ...(hasGpus() ? [number("GPU memory", (row) => row.gpu_bytes, bytes)] : []),
   number("objects", (row) => row.object_store_bytes, bytes, "wide"),
   number("calls/s", (row) => row.calls, figure, "wide"),
@@ -141,7 +143,8 @@ const actorColumns = () => [
   state((row) => row.state),
   number("pid", (row) => row.pid || null, String),
   number("CPU %", (row) => row.cpu, (found) => found.toFixed(0)),
-  bar("memory", (row) => row.rss_bytes, mostMemory()),
+  bar("memory", memory, mostMemory()),
+  number("RSS", (row) => row.rss_bytes, bytes, "wide"),
   ...(hasGpus() ? [number("GPU memory", (row) => row.gpu_bytes, bytes)] : []),
   number("calls/s", (row) => row.calls, figure, "wide"),
   number("queued", (row) => row.num_queued || null),
@@ -214,7 +217,7 @@ function actors() {
   const homes = new Map(processes().map((each) => [each.worker_id, each]));
   return page.now.actors.map((row) => {
     const home = row.state === "DEAD" ? undefined : homes.get(row.worker_id);
-    return { ...row, cpu: home?.cpu, calls: home?.calls, rss_bytes: home?.rss_bytes, gpu_bytes: home?.gpu_bytes };
+    return { ...row, cpu: home?.cpu, calls: home?.calls, pss_bytes: home?.pss_bytes, rss_bytes: home?.rss_bytes, gpu_bytes: home?.gpu_bytes };
   });
 }
 
@@ -239,7 +242,7 @@ function drawTiles() {
   if (!page.now) { $("#tiles").innerHTML = ""; return; }
   const { nodes: [node], workers, actors, graphs, demands, object_store_memory, load, cores } = page.now;
   const total = node.resources_total, free = node.resources_available || {};
-  const living = workers.filter((each) => each.is_alive), memory = living.reduce((sum, each) => sum + (each.rss_bytes || 0), 0);
+  const living = workers.filter((each) => each.is_alive), held = living.reduce((sum, each) => sum + (memory(each) || 0), 0);
   const counts = actors.reduce((found, each) => ({ ...found, [each.state]: (found[each.state] || 0) + 1 }), {});
   const others = Object.keys(counts).filter((each) => each !== "ALIVE").map((word) => `${counts[word]} ${word.toLowerCase().replaceAll("_", " ")}`);
   for (const name of Object.keys(total)) if (!/memory|^node:|^accelerator_type:/.test(name)) page.tiles.add(name);
@@ -248,7 +251,7 @@ function drawTiles() {
     return tile(name, `${figure(used)} of ${figure(amount)}`, { share: amount ? used / amount : 0 });
   });
   tiles.push(tile("load", `${load.toFixed(2)} on ${cores}`, { share: load / cores }));
-  tiles.push(tile("memory", bytes(memory), { more: `of ${counted(living.length, "process", "processes")}` }));
+  tiles.push(tile("memory", bytes(held), { more: `of ${counted(living.length, "process", "processes")}` }));
   tiles.push(tile("objects", `${bytes(node.object_store_bytes)} of ${bytes(object_store_memory)}`, { share: node.object_store_bytes / object_store_memory }));
   tiles.push(tile("actors", `${(counts.ALIVE || 0).toLocaleString("en")} alive`, { more: others.join(", ") }));
   tiles.push(tile("workers", (living.length - living.filter((each) => each.worker_type === "DRIVER").length).toLocaleString("en"), { more: demands.length ? `${counted(demands.length, "demand")} wait` : "" }));
@@ -390,7 +393,7 @@ function drawProcess() {
   const row = page.now?.workers.find((each) => each.pid === page.pid && each.is_alive);
   page.process = row || page.process;
   const known = page.process;
-  const facts = known ? [["id", known.worker_id], ["actor", known.actor_id], ["runs", known.current_task], ["waits for", [...(known.waits_for || []), ...(known.waits_in_graphs || [])].join("; ")], ["memory", bytes(known.rss_bytes)], ["CPU time", `${figure(known.cpu_seconds)} s`], ["GPUs", (known.gpu_ids || []).join(", ")], ["calls done", known.num_finished]] : [];
+  const facts = known ? [["id", known.worker_id], ["actor", known.actor_id], ["runs", known.current_task], ["waits for", [...(known.waits_for || []), ...(known.waits_in_graphs || [])].join("; ")], ["memory", bytes(memory(known))], ["RSS", bytes(known.rss_bytes)], ["CPU time", `${figure(known.cpu_seconds)} s`], ["GPUs", (known.gpu_ids || []).join(", ")], ["calls done", known.num_finished]] : [];
   $("#detail h2").textContent = `${(known && whose(known)) || "worker"} (pid ${page.pid})${row ? "" : " has ended"}`;
   $("#detail").classList.toggle("ended", !row);
   $("#detail dl").innerHTML = facts.filter(([, value]) => value !== null && value !== "" && value !== undefined).map(([name, value]) => `<dt>${escape(name)}</dt><dd>${escape(value)}</dd>`).join("");

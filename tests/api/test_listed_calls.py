@@ -292,3 +292,33 @@ def test_an_attempt_is_not_listed_beside_the_call_that_repeats_it(ray: ModuleTyp
     assert ray.get(flaky.remote(str(tmp_path / "tries"))) == 3
     eventually(lambda: [(row.name, row.state) for row in state.list_tasks()] == [("flaky", "FINISHED")])
     assert state.summarize_tasks()["cluster"]["total_tasks"] == 1
+
+
+# ------------------------------------------------------------------------------------------------ names
+def test_actors_are_told_apart_also_those_without_a_name_and_those_that_are_dead(
+    ray: ModuleType, stage: Stage, eventually: Eventually
+) -> None:
+    named, first, second = stage.cls.options(name="joe").remote(), stage.cls.remote(), stage.cls.remote()
+    dead, killed = stage.cls.options(name="jim").remote(), stage.cls.remote()
+    ray.get([actor.quick.remote(1) for actor in (named, first, second, dead, killed)])
+    ray.kill(killed)
+    dead.__ray_terminate__.remote()
+
+    def shown(is_alive: bool) -> set[tuple[str | None, str | None, str | None]]:
+        rows = state.list_workers(filters=[("is_alive", "=", is_alive)], detail=True)
+        return {(row.shown_as, row.occupant, row.name) for row in rows if row.occupant}
+
+    def unnamed(actor: Any) -> tuple[str, str, str]:
+        return f"Worker({actor._actor_id.hex()[:8]})", "Worker", ""
+
+    eventually(lambda: shown(False) == {("jim: Worker", "Worker", "jim"), unnamed(killed)})
+    assert shown(True) == {("joe: Worker", "Worker", "joe"), unnamed(first), unnamed(second)}
+    (driver,) = state.list_workers(filters=[("worker_type", "=", "DRIVER")], detail=True)
+    assert (driver.shown_as, driver.occupant) == ("driver", "")
+
+
+def test_the_workers_of_a_session_show_less_memory_than_they_map(ray: ModuleType, stage: Stage) -> None:
+    actors = [stage.cls.remote() for _ in range(4)]
+    ray.get([actor.quick.remote(1) for actor in actors])
+    rows = [row for row in state.list_workers(detail=True) if row.is_alive and row.worker_type == "WORKER"]
+    assert len(rows) >= 4 and all(0 < (row.pss_bytes or 0) < (row.rss_bytes or 0) for row in rows)

@@ -106,8 +106,8 @@ def sample(processes: int, graphs: int = 1, moment: float = 1.0) -> Sample:
         WorkerState(
             worker_id=str(number), worker_type="WORKER", pid=4_000_000 + number, occupant="A" * 90,
             state="restarting" if number % 2 else "busy", name=LONG.format(number), current_task="A" * 80 + ".method",
-            num_queued=12345, num_finished=int(1e6 * moment), cpu_seconds=3.0 * moment * number, rss_bytes=number << 20,
-            object_store_bytes=number << 30,
+            num_queued=12345, num_finished=int(1e6 * moment), cpu_seconds=3.0 * moment * number, rss_bytes=number << 21,
+            pss_bytes=number << 20, object_store_bytes=number << 30,
         )
         for number in range(1, processes)
     ]  # fmt: skip
@@ -127,7 +127,8 @@ def test_top_shows_pids_states_and_numbers_whole_at_any_width(width: int) -> Non
     assert [line[0] for line in shown] == [str(4_000_000 + number) for number in range(11, 0, -1)]
     assert {line[1] for line in shown} == {"restarting", "busy"}
     busiest = shown[0]
-    assert busiest[2:7] == ["3300", "11.0M", "11.0G", "1,000,000", "12345"]
+    rss = ["22.0M"] if width > 80 else []  # beside the memory where there is room
+    assert busiest[2 : 7 + len(rss)] == ["3300", "11.0M", *rss, "11.0G", "1,000,000", "12345"]
     (graph,) = (line for line in made if line.startswith("c96e8f6f") and "ALIVE" in line)
     assert "1,000,000" in graph
 

@@ -189,7 +189,7 @@ class ActorRecord(Claimant):
 
 
 class WorkerRecord:
-    __slots__ = ("claimant", "environment", "gpus", "intended", "may_restart", "pid", "process", "state")
+    __slots__ = ("actor", "claimant", "environment", "gpus", "intended", "may_restart", "pid", "process", "state")
 
     def __init__(self, process: str, environment: Environment) -> None:
         self.process = process
@@ -199,6 +199,8 @@ class WorkerRecord:
         #: GPUs of the work it has done: None before any, ``()`` for none; `SHARED` at the end.
         self.gpus: tuple[int | str, ...] | None = None
         self.claimant: Claimant | None = None
+        #: The actor that it has become; it ends with the process.
+        self.actor: ActorRecord | None = None
         #: Why its death was ordered or announced: (kind, text).
         self.intended: tuple[str, str] | None = None
         #: An actor in it may be restarted although its death was ordered.

@@ -590,6 +590,7 @@ class Scheduler:
                 self._recallable.setdefault(name, {})[claimant.id] = claimant
             self._place_needed = self._place_needed or bool(self.queue.lacked())
         elif isinstance(claimant, ActorRecord):
+            worker.actor = claimant
             has = {"gpu_ids": gpu_ids, "accelerators": accelerators, "cpus": list(claimant.cpus)}
             spec = {**claimant.spec, **has, "restarted": claimant.incarnation > 0}
             self.tell(worker.process, (ACTOR_START, claimant.id, spec, claimant.incarnation))

@@ -139,10 +139,13 @@ def _worker(worker: WorkerRecord) -> dict[str, Any]:
 
 
 def dead_worker(worker: WorkerRecord | None, process: str, cause: Cause) -> dict[str, Any]:
-    """The row of a worker that has just died."""
-    intended = worker.intended if worker is not None else None
+    """The row of a worker that has just died, with the actor that lived in it."""
+    intended, actor = (worker.intended, worker.actor) if worker is not None else (None, None)
     ends = list(intended) if intended is not None else None
-    return {"process": process, "pid": cause.pid, "status": cause.status, "cause": ends, "end": time()}
+    row = {"process": process, "pid": cause.pid, "status": cause.status, "cause": ends, "end": time()}
+    if actor is not None:
+        row |= {"actor_id": actor.id.hex(), "class_name": actor.spec.get("class_name") or actor.label, "name": actor.name or ""}
+    return row
 
 
 def describe_demand(claimant: Any) -> dict[str, Any]:

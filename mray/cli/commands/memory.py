@@ -14,7 +14,7 @@ from mray.util.state.common import ObjectState, WorkerState
 SUMMARY = "show who holds how much memory, and the largest objects"
 
 _ORDERS = {"size": "object_size", "type": "reference_type", "pid": "pid"}
-_PROCESS = ("pid", "worker_type", "occupant", "rss_bytes", "object_store_bytes", "pooled_bytes", "spilled_bytes")
+_PROCESS = ("pid", "worker_type", "shown_as", "pss_bytes", "rss_bytes", "object_store_bytes", "pooled_bytes", "spilled_bytes")
 _OBJECT = ("object_id", "object_size", "storage", "reference_type", "task_status", "task_name", "type", "pid")
 
 

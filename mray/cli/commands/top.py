@@ -37,7 +37,7 @@ _LEAST_ROWS = 3
 #: key -> the column that rows are ordered by, its label, the sort key. Ties are ordered by pid.
 ORDERS: dict[str, tuple[str, str, Callable[[_Row], Any]]] = {
     "c": ("CPU%", "cpu", lambda row: -row.cpu),
-    "m": ("MEMORY", "mem", lambda row: -(row.process.rss_bytes or 0)),
+    "m": ("MEMORY", "mem", lambda row: -(_memory(row.process))),
     "o": ("OBJECTS", "obj", lambda row: -(row.process.object_store_bytes or 0)),
     "r": ("CALLS/S", "calls", lambda row: -row.calls),
     "u": ("QUEUED", "queue", lambda row: -(row.process.num_queued or 0)),
@@ -277,7 +277,14 @@ def drivers(jobs: list[dict[str, Any]]) -> str:
 
 
 def _what(process: WorkerState) -> str:
-    return process.occupant or process.state or process.worker_type.lower()
+    """A class with the beginning of the actor's id, unless that has a name, which has a column of its own."""
+    said = process.occupant if process.name else process.shown_as
+    return said or process.state or process.worker_type.lower()
+
+
+def _memory(process: WorkerState) -> int:
+    """Where the kernel does not tell whose pages are shared, all of them."""
+    return (process.rss_bytes if process.pss_bytes is None else process.pss_bytes) or 0
 
 
 def short_bytes(count: float) -> str:
@@ -307,7 +314,8 @@ def process_table(now: Sample, before: Sample, elapsed: float, screen: Screen, w
     is_wide = width >= _WIDE
     has_gpus = bool(now.node.gpus)
     columns = [
-        Column("PID", True), Column("STATE"), Column("CPU%", True), Column("MEMORY", True), Column("OBJECTS", True),
+        Column("PID", True), Column("STATE"), Column("CPU%", True), Column("MEMORY", True), *([Column("RSS", True)] if is_wide else []),
+        Column("OBJECTS", True),
         *([Column("GPU MEM", True)] if has_gpus else []), Column("CALLS/S", True), Column("QUEUED", True),
         *([Column("WHAT", least=12), Column("NAME", least=12)] if is_wide else [Column("NAME", least=1)]),
         *([Column("RUNS", least=12)] if is_wide else []),
@@ -318,8 +326,9 @@ def process_table(now: Sample, before: Sample, elapsed: float, screen: Screen, w
         name, task, what = process.name or "", process.current_task or "", _what(process)
         cells.append(
             [
-                str(process.pid), process.state or "driver", f"{cpu:.0f}", short_bytes(process.rss_bytes or 0),
-                short_bytes(process.object_store_bytes or 0), *([short_bytes(process.gpu_bytes or 0)] if has_gpus else []),
+                str(process.pid), process.state or "driver", f"{cpu:.0f}", short_bytes(_memory(process)),
+                *([short_bytes(process.rss_bytes or 0)] if is_wide else []), short_bytes(process.object_store_bytes or 0),
+                *([short_bytes(process.gpu_bytes or 0)] if has_gpus else []),
                 "" if is_driver(process) else f"{calls:,.0f}", str(process.num_queued or ""),
                 *([what, name, task] if is_wide else [name or task or what]),
             ]

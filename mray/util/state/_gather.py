@@ -15,7 +15,7 @@ from mray._inside.processes import IDLE_TITLE, shown_title
 from mray.exceptions import describe_status
 from mray.util.placement_group import scheduling_state
 from mray.util.state._calls import calls, listed_calls, states_of
-from mray.util.state._processes import gpu_memory, gpus, info_of
+from mray.util.state._processes import gpu_memory, gpus, info_of, infos_of
 from mray.util.state._select import Filter, matches, newest
 from mray.util.state._view import Row, View, made, worker_id
 from mray.util.state.common import (
@@ -121,6 +121,8 @@ def workers(view: SessionView) -> Iterator[WorkerState]:
     told = view.ask("work", "waits", "programs") if view.detail else {}
     actors = {actor["process"]: actor for actor in view.node["actors"] if actor["process"] and actor["state"] != "dead"}
     on_gpus = gpu_memory() if view.detail else {}
+    pids = [*(known["pid"] for known in view.processes.values()), *(record["pid"] for record in records.values())]
+    infos = infos_of(filter(None, dict.fromkeys(pids))) if view.detail else {}
     for process in dict.fromkeys([*view.in_order(), *records]):
         known, record, answers = view.processes.get(process), records.get(process, {}), told.get(process, {})
         pid = known["pid"] if known is not None else record["pid"]
@@ -129,18 +131,21 @@ def workers(view: SessionView) -> Iterator[WorkerState]:
         # Its title shows the task of a worker that cannot answer; not where user code has set the title.
         if not work and view.detail and record.get("claimant") and actor is None and (title := shown_title(pid)) != IDLE_TITLE:
             runs = title
+        task = f"task {runs}" if runs and record else ""
+        role = m.ROLE_DRIVER if known is not None and known["role"] == m.ROLE_DRIVER else ""
         yield made(
             WorkerState,
             {"actor_id": "", "gpu_ids": [], "cpu_affinity": [], **_NO_MEMORY, **record, **(known or {})},
             worker_id=worker_id(process),
             is_alive=True,
-            worker_type="DRIVER" if known is not None and known["role"] == m.ROLE_DRIVER else "WORKER",
+            worker_type="DRIVER" if role else "WORKER",
             node_id=view.node_id,
             ip=view.ip,
             pid=pid,
             end_time_ms=0,
             state=_activity(record, actor, runs, bool(answers.get("programs"))),
-            occupant=short_name(actor["class_name"]) if actor is not None else f"task {runs}" if runs and record else "",
+            shown_as=_shown_as(actor["class_name"], actor["name"], actor["actor_id"].hex()) if actor is not None else task or role,
+            occupant=short_name(actor["class_name"]) if actor is not None else task,
             name=actor["name"] if actor is not None else "",
             current_task=runs,
             num_queued=work.get("queued"),
@@ -148,11 +153,12 @@ def workers(view: SessionView) -> Iterator[WorkerState]:
             waits_for=list(_debts(view, answers)),
             waits_in_graphs=list(_edges_awaited(view, answers)),
             gpu_bytes=on_gpus.get(pid),
-            **(info_of(pid) if view.detail and pid else {}),
+            **infos.get(pid, {}),
         )
     for dead in view.node["dead_workers"]:
         kind, text = dead["cause"] or (m.CAUSE_CRASH, "")
         how = "" if dead["status"] is None else f"it {describe_status(dead['status'])}"
+        lived = dead.get("actor_id", "")
         yield WorkerState(
             worker_id=worker_id(dead["process"]),
             is_alive=False,
@@ -163,7 +169,16 @@ def workers(view: SessionView) -> Iterator[WorkerState]:
             pid=dead["pid"],
             exit_detail="; ".join(filter(None, (text, how))),
             end_time_ms=int(dead["end"] * 1000),
+            shown_as=_shown_as(dead["class_name"], dead["name"], lived) if lived else "",
+            occupant=short_name(dead["class_name"]) if lived else "",
+            name=dead["name"] if lived else "",
+            actor_id=lived,
         )
+
+
+def _shown_as(class_name: str, name: str, actor_id: str) -> str:
+    own = short_name(class_name)
+    return f"{name}: {own}" if name else f"{own}({actor_id[:8]})"
 
 
 def _running_in(work: Row) -> str:

@@ -271,16 +271,26 @@ class WorkerState(StateSchema):
         "driver: empty.",
         detail=True,
     )
-    occupant: str | None = column("The class of the actor that lives there, or the task that it runs.", detail=True)
+    shown_as: str | None = column(
+        "Its name in tables: NAME: CLASS of a named actor, CLASS(ID) of another one, the task that it runs, driver; empty for a worker "
+        "between tasks.",
+        detail=True,
+    )
+    occupant: str | None = column("The class of the actor that lives or lived there, or the task that it runs.", detail=True)
     name: str | None = column("The name of that actor.", detail=True)
     current_task: str | None = column("The call that it runs now.", detail=True)
     num_queued: int | None = detail("Calls that have arrived and wait.", metric="gauge mray_calls_queued")
     num_finished: int | None = detail("Calls that it has run.", metric="counter mray_calls")
     waits_for: list[str] | None = detail("The calls and objects that its threads wait for.")
     waits_in_graphs: list[str] | None = detail("The others in graphs that its actor waits for.")
-    actor_id: str | None = column("The actor that lives in it, or empty.", detail=True)
+    actor_id: str | None = column("The actor that lives or lived in it, or empty.", detail=True)
     gpu_ids: list[str] | None = detail("The GPUs that it may use.")
     cpu_affinity: list[int] | None = detail("The CPUs that it is pinned to; empty when it is not.")
+    pss_bytes: int | None = detail(
+        "Memory: its own pages, and its share of pages that other processes hold too (the kernel's PSS).",
+        shown=readable_bytes,
+        metric="gauge mray_proportional_bytes",
+    )
     rss_bytes: int | None = detail("Resident memory, shared pages included.", shown=readable_bytes, metric="gauge mray_resident_bytes")
     cpu_seconds: float | None = detail("CPU time that it has used.", metric="counter mray_cpu_seconds")
     object_store_bytes: int | None = detail(
