@@ -125,17 +125,18 @@ class WrittenParts:
     __slots__ = ("_parts",)
 
     def __init__(self) -> None:
-        #: [time, file, name of the task or actor, where it begins, where it ends], oldest first.
+        #: [time, file, name of the task or actor, where it begins, where it ends, whether a line ends in it], oldest first. A progress bar
+        #: is megabytes in which no line ends, and which readers skip.
         self._parts: deque[list[Any]] = deque(maxlen=MOST_PARTS)
 
-    def note(self, file: str, name: str, begin: int, end: int) -> None:
+    def note(self, file: str, name: str, begin: int, end: int, ends_line: bool) -> None:
         now = time()
         if self._parts:
             last = self._parts[-1]
-            if last[1] == file and last[4] == begin and last[2] == name and now - last[0] < _ONE_PART:
+            if last[1] == file and last[4] == begin and last[2] == name and last[5] == ends_line and now - last[0] < _ONE_PART:
                 last[4] = end
                 return
-        self._parts.append([now, file, name, begin, end])
+        self._parts.append([now, file, name, begin, end, ends_line])
 
     def rows(self) -> list[list[Any]]:
         return list(self._parts)

@@ -371,7 +371,8 @@ function drawLogs() {
   if (!page.files) { $("#view").innerHTML = '<p class="dim">asks ...</p>'; return undefined; }
   const { files } = page, buttons = [of("", "all files", files.reduce((sum, each) => sum + each.bytes, 0)), ...files.map((each) => of(each.file, logName(each.file), each.bytes, each.file))];
   const lines = page.printed.lines.filter(([, , text]) => text.toLowerCase().includes(wanted));
-  $("#count").textContent = page.printed.cut ? `the last ${counted(lines.length, "line")}; mray logs has all` : wanted ? counted(lines.length, "line") : "";
+  const found = counted(lines.length, "line"), { cut, read } = page.printed;
+  $("#count").textContent = !wanted ? (cut ? `the last ${found}; mray logs has all` : "") : cut ? `${found} in the last ${bytes(read)}; mray logs --grep searches all` : found;
   $("#view").innerHTML = files.length ? `<div class="logs"><div class="files">${buttons.join("")}</div><pre></pre></div>` : '<p class="dim">Nothing has been printed yet.</p>';
   const place = $("#view .logs pre");
   if (!place) return undefined;

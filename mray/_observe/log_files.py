@@ -71,9 +71,10 @@ class _Part(NamedTuple):
     name: str
     begin: int
     end: int
-    #: Whether the time is that of its lines, and whether text behind the last line end is a line of it.
+    #: Whether the time is that of its lines, whether text behind the last line end is a line of it, and whether any line ends in it.
     is_known: bool
     is_last: bool
+    has_line_end: bool = True
 
 
 class Allowance:
@@ -113,9 +114,13 @@ def ask_parts(directory: str, timeout: float) -> list[list[Any]]:
         return ask_node(directory, "written parts", timeout)  # type: ignore[no-any-return]
     parts = session.node.get("written", [])
     # Of a large file the end is kept.
-    ends = {file: end for _time, file, _name, _begin, end in parts}
+    ends = {file: end for _time, file, _name, _begin, end, _ends_line in parts}
     lost = {file: max(0, end - _size(os.path.join(directory, "logs", file))) for file, end in ends.items()}
-    return [[time, file, name, max(0, begin - lost[file]), end - lost[file]] for time, file, name, begin, end in parts if end > lost[file]]
+    return [
+        [time, file, name, max(0, begin - lost[file]), end - lost[file], ends_line]
+        for time, file, name, begin, end, ends_line in parts
+        if end > lost[file]
+    ]
 
 
 def _size(path: str) -> int:
@@ -138,6 +143,8 @@ def find_last_lines(
     sizes = {file: os.stat(os.path.join(folder, file)) for file in files}
     found: list[LogLine] = []
     for part in reversed(_in_order(parts, sizes)):
+        if not part.has_line_end and not part.is_last:
+            continue
         with contextlib.closing(_read_backwards(os.path.join(folder, part.file), part, allowance)) as lines:
             for ended in lines:
                 line = ended.removesuffix(b"\n")
@@ -179,12 +186,13 @@ def _in_order(parts: Sequence[Sequence[Any]], sizes: dict[str, os.stat_result]) 
     last = {part[1]: index for index, part in enumerate(known)}
     found: list[_Part] = []
     begun: set[str] = set()
-    for index, (time, file, name, begin, end) in enumerate(known):
+    for index, (time, file, name, begin, end, ends_line) in enumerate(known):
         if file not in begun and begin > 0:
             found.append(_Part(time, file, "", 0, begin, False, False))
         begun.add(file)
         is_last = last[file] == index
-        found.append(_Part(time, file, name, begin, sizes[file].st_size if is_last else end, True, is_last))
+        size = sizes[file].st_size if is_last else end
+        found.append(_Part(time, file, name, begin, size, True, is_last, ends_line or size > end))
     for file, info in sizes.items():
         if file not in begun and info.st_size:
             found.append(_Part(info.st_mtime, file, "", 0, info.st_size, False, True))
@@ -216,6 +224,8 @@ def _read_backwards(path: str, part: _Part, allowance: Allowance) -> Generator[b
             if line is not None and not is_known:
                 line, is_known = _shortened(block[:stop] + line)
             at = start
+            if is_known and (at <= part.begin or not part.has_line_end):
+                break  # the rest of the line is of no interest, and there is no other line
     # The file begins with this line; or the allowance is spent, and the end of a line is better than nothing.
     if line is not None and (at == 0 or is_known or not is_any):
         line = folded(line)

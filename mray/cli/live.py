@@ -136,7 +136,7 @@ def _log(query: Query) -> Any:
             lines = lines[-at:]
             break
     rows = [[line.time, line.printer(), line.text.decode("utf-8", "replace")] for line in lines]
-    return {"lines": rows, "bytes": found.size, "cut": found.is_cut or left < 0}
+    return {"lines": rows, "bytes": found.size, "read": found.read, "cut": found.is_cut or left < 0}
 
 
 def _timeline(query: Query) -> str:

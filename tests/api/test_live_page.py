@@ -388,9 +388,10 @@ def test_the_logs_of_all_files_are_one_stream_with_a_filter_and_a_silent_process
     pids = session.ray.get([chat.remote(number) for number in range(2)])
     eventually(lambda: len([1 for row in asked(page, "/log", wanted="ready")["lines"] if "Ready" in row[2]]) == 1)
     silent = session.pids[1]
-    assert asked(page, "/log", pid=silent) == {"lines": [], "bytes": 0, "cut": False}
+    assert asked(page, "/log", pid=silent) == {"lines": [], "bytes": 0, "read": 0, "cut": False}
     everything = asked(page, "/log")
     assert everything["cut"] and sum(len(row[2]) for row in everything["lines"]) <= 200_000
+    assert everything["read"] <= 200_000 < asked(page, "/log", wanted="IT+COMPUTES")["read"]
     assert [row[2] for row in asked(page, "/log", wanted="IT+COMPUTES")["lines"]] == ["it computes now"]
     of_one = asked(page, "/log", pid=pids[0], wanted="line+29")["lines"]
     assert {row[1] for row in of_one} == {f"chat pid={pids[0]}"}

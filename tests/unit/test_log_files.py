@@ -41,7 +41,7 @@ def test_the_last_lines_are_those_of_the_whole_file_however_it_is_cut(seed: int,
         assert found in (ended, ended[:-1])
         assert found.endswith(b"\n") == data.endswith(b"\n") or not last or data.endswith(b"\r")
     cuts = sorted(chance.sample(range(len(data) + 1), min(len(data), 4)))
-    parts = [[float(at), OUT, "f", begin, end] for at, (begin, end) in enumerate(pairwise(cuts))]
+    parts = [[float(at), OUT, "f", begin, end, b"\n" in data[begin:end]] for at, (begin, end) in enumerate(pairwise(cuts))]
     assert [line.text for line in find_last_lines(str(tmp_path), [OUT], parts, -1).lines] == wanted
     most = chance.randrange(60)
     look = find_last_lines(str(tmp_path), [OUT], parts, -1, most)
@@ -72,6 +72,18 @@ def test_a_progress_bar_of_40_megabytes_without_a_line_end_is_what_it_showed_las
     assert sum(map(len, lines_of(str(tmp_path / ERR)))) == (tmp_path / ERR).stat().st_size  # all lines are as they were written
 
 
+def test_a_progress_bar_costs_a_look_at_all_files_only_its_last_state(tmp_path: Path) -> None:
+    states = b"".join(b"\r%7d [%s]" % (number, b"#" * 80) for number in range(100_000))
+    (tmp_path / ERR).write_bytes(b"begin\n" + states)
+    (tmp_path / OUT).write_bytes(b"before\nafter\n")
+    size = len(states)
+    parts = [[1.0, ERR, "bar", 0, 6, True], [2.0, OUT, "f", 0, 7, True]]
+    parts += [[3.0, ERR, "bar", 6, 6 + size // 2, False], [4.0, OUT, "f", 7, 13, True], [5.0, ERR, "bar", 6 + size // 2, 6 + size, False]]
+    look = find_last_lines(str(tmp_path), [OUT, ERR], parts, 2000, 200_000)
+    assert [line.text for line in look.lines] == [b"begin", b"before", b"after", b"  99999 [" + b"#" * 80 + b"]"]
+    assert (look.is_cut, look.read < 100_000) == (False, True)
+
+
 def test_a_bar_that_ended_its_line_and_lines_of_windows_are_whole() -> None:
     assert [folded(line) for line in (b"50%\r100%\r", b"plain\r", b"", b"\r", b"a\r\r")] == [b"100%", b"plain", b"", b"", b"a"]
 
@@ -79,7 +91,10 @@ def test_a_bar_that_ended_its_line_and_lines_of_windows_are_whole() -> None:
 def test_lines_of_several_files_come_in_the_order_in_which_they_were_written(tmp_path: Path) -> None:
     (tmp_path / OUT).write_bytes(b"old\none\nhalf and half\nlast, unfinished")
     (tmp_path / ERR).write_bytes(b"two\n")
-    parts = [[5.0, OUT, "f", 4, 8], [6.0, OUT, "f", 8, 12], [7.0, ERR, "g", 0, 4], [8.0, OUT, "f", 12, 22], [9.0, OUT, "h", 22, 30]]
+    parts = [
+        *([5.0, OUT, "f", 4, 8, True], [6.0, OUT, "f", 8, 12, False], [7.0, ERR, "g", 0, 4, True]),
+        *([8.0, OUT, "f", 12, 22, True], [9.0, OUT, "h", 22, 30, False]),
+    ]
     look = find_last_lines(str(tmp_path), [OUT, ERR], parts, -1)
     said = [(line.time, line.printer(), line.text.decode()) for line in look.lines]
     assert said == [
@@ -100,8 +115,8 @@ def test_a_file_of_no_worker_comes_at_its_time(tmp_path: Path) -> None:
     (tmp_path / "empty.log").touch()
     later = (tmp_path / "node.log").stat().st_mtime + 1
     files = [OUT, "empty.log", "node.log"]
-    assert texts(tmp_path, files, [[later, OUT, "f", 0, 4]]) == ["a warning", "one"]
-    assert texts(tmp_path, files, [[later - 2, OUT, "f", 0, 4]]) == ["one", "a warning"]
+    assert texts(tmp_path, files, [[later, OUT, "f", 0, 4, True]]) == ["a warning", "one"]
+    assert texts(tmp_path, files, [[later - 2, OUT, "f", 0, 4, True]]) == ["one", "a warning"]
 
 
 def test_a_process_is_known_by_the_name_of_its_file() -> None:

@@ -262,11 +262,12 @@ def test_a_fatal_error_in_mray_itself_keeps_its_frames():
 
 def test_the_times_of_parts_are_bounded_and_text_that_follows_is_one_part() -> None:
     written = WrittenParts()
-    written.note("a.out", "f", 0, 10)
-    written.note("a.out", "f", 10, 30)
-    written.note("a.out", "g", 30, 31)
-    written.note("a.err", "g", 0, 5)
-    assert [row[1:] for row in written.rows()] == [["a.out", "f", 0, 30], ["a.out", "g", 30, 31], ["a.err", "g", 0, 5]]
+    written.note("a.out", "f", 0, 10, True)
+    written.note("a.out", "f", 10, 30, True)
+    written.note("a.out", "f", 30, 31, False)
+    written.note("a.err", "g", 0, 5, True)
+    rows = [["a.out", "f", 0, 30, True], ["a.out", "f", 30, 31, False], ["a.err", "g", 0, 5, True]]
+    assert [row[1:] for row in written.rows()] == rows
     for number in range(MOST_PARTS):
-        written.note(("a.out", "a.err")[number % 2], "f", number, number + 1)
+        written.note(("a.out", "a.err")[number % 2], "f", number, number + 1, True)
     assert len(written.rows()) == MOST_PARTS

@@ -636,7 +636,7 @@ class Supervisor:
         with contextlib.suppress(OSError):  # a full disk must not end the session
             begin = stream.written
             stream.written += os.write(stream.log, text)
-            self._written.note(stream.file, name, begin, stream.written)
+            self._written.note(stream.file, name, begin, stream.written, b"\n" in text)
 
     def _shown_pid(self, worker: WorkerProcess) -> int:
         return worker.pid or self._wrapped.wrapper_of(worker.process)
