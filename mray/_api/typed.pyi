@@ -253,6 +253,8 @@ class TaskOptionsApart(CommonOptions, total=False):
 
     max_retries: int | None
     retry_exceptions: bool | list[type[BaseException]] | tuple[type[BaseException], ...]
+    retry_delay_s: float | list[float] | tuple[float, ...] | None
+    timeout_s: float | None
     _generator_backpressure_num_objects: int | None
 
 class TaskOptions(TaskOptionsApart, total=False):

@@ -288,6 +288,10 @@ class NativeBackend(PlacementCalls, Backend):
         retry = options["retry_exceptions"]
         if retry and options["max_retries"]:
             call_options["retry"] = True if retry is True else _pickle_types(retry)
+        if options["timeout_s"] is not None:
+            call_options["timeout"] = float(options["timeout_s"])
+        delay = options["retry_delay_s"]
+        rest = None if delay is None else tuple(map(float, delay if isinstance(delay, (list, tuple)) else (delay,)))
         group = affinity = None
         if place is not None:
             demand["group"] = group = place[0]
@@ -297,10 +301,10 @@ class NativeBackend(PlacementCalls, Backend):
         if fail_fast := is_fail_fast(options):
             demand["fail_fast"] = True
         refused = refusal(self.client, options, f"The task {label}", resources if place is None else None)
-        where = (group, place and place[1][1], repr(affinity), fail_fast)
+        where = (group, place and place[1][1], repr(affinity), fail_fast, rest)
         key = (tuple(sorted(resources.items())), repr(sorted(merged.items())), single, retriable, where)
         with self.client.lock:
-            pool: Any = self.client.leases.pool(key, demand, single) if refused is None else Refused(self.client, demand, refused)
+            pool: Any = self.client.leases.pool(key, demand, single, rest) if refused is None else Refused(self.client, demand, refused)
         code = code_id, pickled, function.name, guard
         return _Plan(pool, code, options["num_returns"], options["max_retries"], label, call_options or None)
 

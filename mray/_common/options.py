@@ -133,6 +133,17 @@ def _actor_backpressure(name: str, value: Any) -> str | None:
     return f"{name} must be > 0 to cap the actor's total unconsumed generator objects, or -1 to disable. Got {value}."
 
 
+def _time_limit(name: str, value: Any) -> str | None:
+    return None if value is None or 0 < value < inf else f"The keyword '{name}' takes a positive number of seconds, got {value!r}."
+
+
+def _delays(name: str, value: Any) -> str | None:
+    seconds = value if isinstance(value, (list, tuple)) else [0 if value is None else value]
+    if seconds and all(isinstance(each, (int, float)) and 0 <= each < inf for each in seconds):
+        return None
+    return f"The keyword '{name}' takes seconds, or a list of the seconds before each retry, got {value!r}."
+
+
 def _runtime_env(_name: str, value: Any) -> str | None:
     check_environment(value)
     return None
@@ -229,6 +240,8 @@ TASK_OPTIONS: dict[str, Option] = {
     "max_retries": Option(_Int, None, _count_or_infinite),
     "num_returns": Option((int, str, type(None)), None, _num_returns),
     "retry_exceptions": Option((bool, list, tuple), False, _exceptions),
+    "retry_delay_s": Option((float, int, list, tuple, type(None)), None, _delays),
+    "timeout_s": Option(_Number, None, _time_limit),
     "_generator_backpressure_num_objects": Option(_Int, None, _backpressure),
     "_num_objects_per_yield": Option(_Int, 1, _per_yield),
 }

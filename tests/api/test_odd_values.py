@@ -197,6 +197,7 @@ REFUSED = (TypeError, ValueError, OverflowError, NotImplementedError)
 #: Answers of the session, and of code that ran.
 ANSWERS = ["TaskUnschedulableError", "ActorUnschedulableError", "ActorAlreadyExistsError", "RuntimeEnvSetupError", "RayTaskError"]
 TASK = "num_cpus num_gpus resources memory object_store_memory accelerator_type num_returns max_retries retry_exceptions max_calls name "
+TASK += "retry_delay_s timeout_s "
 ACTOR = "num_cpus num_gpus resources memory object_store_memory accelerator_type max_restarts max_task_retries max_concurrency name "
 ACTOR += "concurrency_groups namespace lifetime max_pending_calls get_if_exists allow_out_of_order_execution enable_tensor_transport "
 BOTH = "runtime_env scheduling_strategy placement_group placement_group_bundle_index placement_group_capture_child_tasks label_selector "

@@ -216,8 +216,9 @@ KNOWN: tuple[Known, ...] = (
 
 #: Words of texts that are not compared.
 _TEXTS = (
-    # mray has an option of its own.
+    # mray has options of its own.
     (re.compile(r" 'cpu_affinity',"), ""),
+    (re.compile(r" 'retry_delay_s', 'timeout_s',"), ""),
     # Ray does not name the function.
     (re.compile(r", in a call of [\w.]+\(.*\)", re.DOTALL), ""),
     (re.compile(r" Did you mean '\w+'\?"), ""),

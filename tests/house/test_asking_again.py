@@ -52,6 +52,7 @@ BOUNDS = {
     "_runtime.client.leases:TaskPool.watch_pipelines": "as long as a task waits behind another",
     "_runtime.node.memory_monitor:MemoryMonitor._look": "as long as the node lives, which looks at the machine's memory and asks nobody",
     "_runtime.node.memory_monitor:MemoryMonitor.start": ONCE,
+    "_runtime.worker.time_limit:TimeLimit._look_at": "once for the limit of the running task, and once for its grace",
     "_runtime.client.leases:TaskPool.rest": "max_retries and task_oom_retries times for each task",
     "_runtime.client.actor_calls:ActorCaller.await_rest": "max_task_retries times for each call, and once where it is not retried",
     "_runtime.node.node:Node._answer_trimmed": "for _TRIM_WAIT seconds",

@@ -26,6 +26,10 @@ class Pending:
         if self.retries > 0:
             self.retries -= 1
 
+    @property
+    def tries(self) -> int:
+        return self.charged
+
     def finish(self, how: str) -> None:
         assert self.end is None, f"{self} ended twice: {self.end}, {how}"
         self.end = how

@@ -737,7 +737,7 @@ def test_an_attempt_that_failed_goes_first_and_is_charged() -> None:
 
 @pytest.mark.parametrize("dies", [False, True])
 def test_a_task_that_has_failed_rests_and_others_go_on(dies: bool) -> None:
-    stage = Stage(rest=2.0)
+    stage = Stage(rest=(2.0,))
     first, second = stage.submit(retries=1), stage.submit()
     lease = stage.grant(1)
     if dies:
@@ -752,8 +752,22 @@ def test_a_task_that_has_failed_rests_and_others_go_on(dies: bool) -> None:
     assert stage.queued() == [0]
 
 
+def test_each_retry_has_its_own_rest_and_the_last_one_holds_for_all_further_ones() -> None:
+    stage = Stage(rest=(0.0, 3.0, 5.0))
+    task = stage.submit(retries=-1)
+    lease, rests = stage.grant(1), []
+    for _ in range(4):
+        del lease.pipeline[task.task_id]
+        stage.follow(stage.pool.attempt_failed(lease, task, stage.now))
+        rests.append([seconds for _task, seconds in stage.resting])
+        if stage.resting:
+            stage.resting.clear()
+            stage.submit_again(task)
+    assert rests == [[], [3.0], [5.0], [5.0]]
+
+
 def test_a_cancelled_task_does_not_rest() -> None:
-    stage = Stage(rest=2.0)
+    stage = Stage(rest=(2.0,))
     tasks = [stage.submit(), stage.submit()]
     lease = stage.grant(1)
     tasks[0].retries = CANCELLED
@@ -875,7 +889,7 @@ def one_event(stage: Stage, chance: random.Random, leases: count[int], answers: 
         stage.pass_time(chance.choice([PAUSE_SECONDS, STUCK_SECONDS, STUCK_SECONDS, KEEP_SECONDS]))
 
 
-@pytest.mark.parametrize("options", [{}, {"retriable": True}, {"single": True}, {"timed": False}, {"rest": 1.0}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"retriable": True}, {"single": True}, {"timed": False}, {"rest": (1.0,)}], ids=str)
 def test_whatever_comes_every_task_ends_once_and_every_lease_is_returned_once(options: dict[str, Any]) -> None:
     for seed in range(20):
         chance = random.Random(seed)

@@ -52,6 +52,12 @@ WRONG_FOR_TASKS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"resources": {"a": "x"}}, TypeError, "The quantity of resource a"),
     ({"resources": {"bundle": 1}}, ValueError, "bundle"),
     ({"memory": -1}, ValueError, "The quantity of resource memory cannot be negative"),
+    ({"timeout_s": 0}, ValueError, "The keyword 'timeout_s' takes a positive number of seconds, got 0."),
+    ({"timeout_s": float("nan")}, ValueError, "The keyword 'timeout_s' takes a positive number of seconds, got nan."),
+    ({"timeout_s": "3"}, TypeError, "The type of keyword 'timeout_s' must be "),
+    ({"retry_delay_s": -1}, ValueError, "The keyword 'retry_delay_s' takes seconds, or a list of the seconds before each retry, got -1."),
+    ({"retry_delay_s": []}, ValueError, "The keyword 'retry_delay_s' takes seconds, or a list of the seconds before each retry, got []."),
+    ({"retry_delay_s": [1, "2"]}, ValueError, "The keyword 'retry_delay_s' takes seconds, or a list of the seconds before each retry"),
     ({"retry_exceptions": [3]}, ValueError, "retry_exceptions must be either a boolean or a list of exceptions"),
     (
         {"runtime_env": {"env_vars": {"a": 1}}},

@@ -18,7 +18,11 @@ from mray._common.ids import PlacementGroupID
 from mray._common.options import ACTOR_OPTIONS, TASK_OPTIONS, Option
 
 #: Options that Ray lacks.
-_MISSING = {"cpu_affinity": "pins tasks and actors to CPUs"}
+_MISSING = {
+    "cpu_affinity": "pins tasks and actors to CPUs",
+    "retry_delay_s": "sets the pause before retries",
+    "timeout_s": "limits the time of a task",
+}
 #: Options of a function, not of a call.
 _OF_FUNCTIONS = ("max_calls", "_num_objects_per_yield")
 #: Options of a class, not of an actor.

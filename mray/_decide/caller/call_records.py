@@ -26,6 +26,8 @@ class PendingTask(PendingCall, Protocol):
     task_id: bytes
     #: The `mray._decide.caller.lease_pool.Lease` that it was last pushed to.
     lease: Any
+    #: How often `use_retry` was called.
+    tries: int
     #: How often its worker was killed because memory ran low.
     memory_kills: int
 

@@ -94,13 +94,20 @@ class LeasePool(Generic[AnyTask]):
     """
 
     def __init__(
-        self, name: object, numbers: Iterator[int], *, single: bool = False, retriable: bool = False, timed: bool = True, rest: float = 0.0
+        self,
+        name: object,
+        numbers: Iterator[int],
+        *,
+        single: bool = False,
+        retriable: bool = False,
+        timed: bool = True,
+        rest: tuple[float, ...] = (0.0,),
     ) -> None:
         """`numbers` yields the numbers of requests.
 
         `single`: a worker exits after one task (GPU tasks, max_calls=1). `retriable`: a task whose worker was killed because memory ran
-        low is retried. `rest`: seconds before a failed task is retried. Without `timed` no decision depends on the duration of tasks:
-        one is pushed at a time, and a lease has no turn.
+        low is retried. `rest`: seconds before each retry of a failed task, the last before all further ones. Without `timed` no decision
+        depends on the duration of tasks: one is pushed at a time, and a lease has no turn.
         """
         self.single = single
         self.queue: deque[AnyTask] = deque()
@@ -264,7 +271,7 @@ class LeasePool(Generic[AnyTask]):
     def attempt_failed(self, lease: Lease, task: AnyTask, now: float) -> do.Instructions:
         self.event_log.note("attempt failed", lease.lease_id)
         task.use_retry()
-        out = [do.Rest(task, self._rest)] if self._rest and task.retries != CANCELLED else self._queue_again([task])
+        out = self._rests(task) or self._queue_again([task])
         out += self._next(lease, now)
         out += self._feed(now)
         return out
@@ -476,8 +483,12 @@ class LeasePool(Generic[AnyTask]):
         if task.retries == 0:
             return [do.FailLost(task, cause, lease.process)]
         task.use_retry()
-        # A cancelled task gets its error when it is queued again.
-        return [do.Rest(task, self._rest)] if self._rest and task.retries != CANCELLED else []
+        return self._rests(task)
+
+    def _rests(self, task: AnyTask) -> do.Instructions:
+        """The task has used a retry. A cancelled task gets its error when it is queued again."""
+        seconds = self._rest[min(task.tries, len(self._rest)) - 1]
+        return [do.Rest(task, seconds)] if seconds and task.retries != CANCELLED else []
 
     def _refuse(self, text: str, pushed: Sequence[AnyTask]) -> do.Instructions:
         self.full = False

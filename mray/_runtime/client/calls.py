@@ -56,6 +56,7 @@ class Call:
     retries = 0
     #: Whether an earlier attempt was sent.
     was_sent = False
+    tries = 0
     memory_kills = 0
     name = ""
     #: An `ActorCaller` or a `TaskPool`.
@@ -90,6 +91,7 @@ class Call:
 
     def use_retry(self) -> None:
         """The last attempt answers with its error."""
+        self.tries += 1
         if self.retries > 0:
             self.retries -= 1
         if not self.retries and self.options is not None:

@@ -147,14 +147,14 @@ class Interrupts:
         client.reactor.guard.is_wanted = self._is_wanted
         client.reactor.guard.landed = self._note_delivery
 
-    def cancel(self, task_id: bytes, force: bool, recursive: bool) -> None:
-        """The task runs, is about to, or has ended. Reading thread, client's lock held."""
+    def cancel(self, task_id: bytes, force: bool, recursive: bool, why: str = "its task was cancelled with force=True") -> None:
+        """The task runs, is about to, or has ended. With `force` the process ends, because of `why`. Reading thread, client's lock held."""
         with self._lock:
             self.active = True
             self._named[task_id] = recursive
             runs = self._context.task_id == task_id
             if runs and force:
-                self._client.node.send((m.EXITING, m.CAUSE_CRASH, "its task was cancelled with force=True"))
+                self._client.node.send((m.EXITING, m.CAUSE_CRASH, why))
                 if not self._context.gpu_ids:
                     self._process.exit(1)
                     return
@@ -179,6 +179,12 @@ class Interrupts:
 
     def _note_delivery(self) -> None:
         self._landed = True
+
+    def forget(self, task_id: bytes) -> None:
+        """The task was interrupted and has ended, and may run again here. Its last signal may still be on its way."""
+        with self._lock:
+            self._named.pop(task_id, None)
+            self._named[b""] = False
 
     def is_cancelled(self, task_id: bytes | None) -> bool:
         """Whether this task was cancelled while, or shortly before, it ran. Any thread."""

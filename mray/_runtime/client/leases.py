@@ -33,12 +33,13 @@ class TaskPool:
 
     awaits_arguments = True
 
-    def __init__(self, pools: LeasePools, key: Any, demand: dict[str, Any], single: bool) -> None:
+    def __init__(self, pools: LeasePools, key: Any, demand: dict[str, Any], single: bool, rest: tuple[float, ...] | None) -> None:
         self.pools = pools
         self.client = pools.client
         self.demand = demand
         retriable = bool(demand.get("retriable"))
-        rest = pools.client.info["retry_delay"]
+        if rest is None:
+            rest = (pools.client.info["retry_delay"],)
         self.tasks: LeasePool[Call] = LeasePool(key, pools.numbers, single=single, retriable=retriable, timed=pools.timed, rest=rest)
         self._clock = pools.clock
         #: Failed tasks until their next attempt. Those whose worker was killed because memory ran low rest longer each time; such attempts
@@ -300,10 +301,11 @@ class LeasePools(Part):
         client.from_node.on({m.LEASE_GRANT: self.on_grant, m.LEASE_REFUSED: self.on_refused, m.LEASE_RECALL: self.on_recall})
         client.from_peers.on({m.GIVEN_BACK: self.on_given_back, m.LEAVING: self.on_leaving})
 
-    def pool(self, key: Any, demand: dict[str, Any], single: bool) -> TaskPool:
+    def pool(self, key: Any, demand: dict[str, Any], single: bool, rest: tuple[float, ...] | None = None) -> TaskPool:
+        """`rest`: seconds before each retry of a task, the last before all further ones; None: those of the session."""
         pool = self._pools.get(key)
         if pool is None:
-            pool = self._pools[key] = TaskPool(self, key, demand, single)
+            pool = self._pools[key] = TaskPool(self, key, demand, single, rest)
         return pool
 
     # ------------------------------------------------------------------------------------ messages

@@ -37,6 +37,7 @@ from mray._runtime.worker.main_thread import MainThread
 from mray._runtime.worker.packer import Packer
 from mray._runtime.worker.running import ActorCall, Cancelled, LoopCall, RunningCall, TaskCall
 from mray._runtime.worker.stream_producer import Producers
+from mray._runtime.worker.time_limit import TimeLimit
 from mray._runtime.worker.unpacker import Unpacker
 from mray.exceptions import AsyncioActorExit, TaskCancelledError
 
@@ -54,6 +55,7 @@ class Executor:
         self.packer = Packer(client, context, self.actor)
         self._run_deferred = client.reactor.run_deferred
         self._interrupts = interrupts
+        self._time_limit = TimeLimit(client, interrupts)
         #: Calls of each function with `max_calls`.
         self._counts: dict[bytes, int] = {}
         self._process = process
@@ -88,7 +90,15 @@ class Executor:
             connection.post((m.LEAVING,))
         self.context.running = running = TaskCall(connection, call, name, None)
         self._show(name)
-        self.run(running)
+        limit = options.get("timeout") if options is not None else None
+        if limit is None:
+            self.run(running)
+        else:
+            self._time_limit.begin(call.task_id, limit)
+            try:
+                self.run(running)
+            finally:
+                self._time_limit.end()
         self.context.running = None
         if is_last:
             self.end = (m.CAUSE_EXIT, f"Exited because worker reached max_calls={most} for this method.")
@@ -211,6 +221,9 @@ class Executor:
             else:
                 self.exit_by(error, name)
             return
+        if isinstance(error, KeyboardInterrupt) and (limit := self._time_limit.passed()) is not None:
+            self._interrupts.ended(task_id)
+            error = TimeoutError(f"{name} has run for longer than its timeout_s={limit:g}").with_traceback(error.__traceback__)
         if isinstance(error, KeyboardInterrupt):
             wrapped: BaseException = TaskCancelledError(TaskID(task_id))
             if from_user(error.__traceback__) is not None:

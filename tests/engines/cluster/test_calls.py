@@ -132,6 +132,10 @@ def test_what_ray_lacks_fails_at_the_call_and_is_named(ray: ModuleType) -> None:
 
     with pytest.raises(NotImplementedError, match="cpu_affinity"):
         work.options(cpu_affinity=[0]).remote()
+    with pytest.raises(NotImplementedError, match="timeout_s"):
+        work.options(timeout_s=3).remote()
+    with pytest.raises(NotImplementedError, match="retry_delay_s"):
+        work.options(retry_delay_s=0.5).remote()
     with pytest.raises(NotImplementedError, match="RayBackend has no tensor transports"):
         ray.put(1, _tensor_transport="shm")
 

@@ -11,7 +11,7 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-@ray.remote(num_cpus=1, max_retries=0)
+@ray.remote(num_cpus=1, max_retries=0, timeout_s=30, retry_delay_s=[0.5, 1])
 def text(n: int) -> str:
     return str(n)
 
