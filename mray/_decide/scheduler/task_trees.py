@@ -22,13 +22,13 @@ def deepest_chain(scheduler: TreesContext) -> list[GrantedLease]:
     tasks = {name: worker.claimant for name, worker in scheduler.workers.workers.items() if isinstance(worker.claimant, GrantedLease)}
     depths: dict[str, int] = {}
     for name in tasks:
-        path = []
+        path: dict[str, None] = {}
         while name in tasks and name not in depths and name not in path:
-            path.append(name)
+            path[name] = None
             name = _parent(tasks[name])
-        depth = depths.get(name, 0)
         for each in reversed(path):
-            depth = depths[each] = depth + 1 if _parent(tasks[each]) in tasks and _waits(tasks[_parent(tasks[each])]) else 1
+            parent = _parent(tasks[each])
+            depths[each] = 1 + (depths.get(parent, 0) if parent in tasks and _waits(tasks[parent]) else 0)
     chain = []
     name = max(depths, key=depths.__getitem__, default="")
     for _ in range(depths.get(name, 0)):

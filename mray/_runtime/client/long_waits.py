@@ -90,8 +90,10 @@ class LongWaits(Part):
         client, pause, left = self._client, self.patience, timeout
         if pause is None or not entries:
             return client.reactor.wait_until(predicate, timeout)
-        task_id, name = client.process_host.running_here() or (b"", "The driver" if client.role == m.ROLE_DRIVER else "Code in no call")
-        wait = LongWait(next(self._numbers), entries, spare, task_id, name, _place_of_user())
+        place = _place_of_user()
+        in_no_call = "The driver" if client.role == m.ROLE_DRIVER else f"{place[2]}()"  # a step of a graph, or a thread of its own
+        task_id, name = client.process_host.running_here() or (b"", in_no_call)
+        wait = LongWait(next(self._numbers), entries, spare, task_id, name, place)
         with client.lock:
             self._current[wait.number] = wait
         try:

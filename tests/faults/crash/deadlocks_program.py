@@ -14,7 +14,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import mray
+from mray.dag import InputNode
 
+graphs: list[Any] = []
 #: Seconds, many times the patience of the tests.
 LONG = 1.0
 
@@ -52,6 +54,9 @@ class Plain:
         return 1
 
     def go(self) -> Any:
+        return mray.get(self.others[0].other.remote())
+
+    def step(self, _value: Any) -> Any:
         return mray.get(self.others[0].other.remote())
 
     def go_limited(self) -> Any:
@@ -222,6 +227,15 @@ def threads() -> Any:
 
 def loop() -> Any:
     return ring(Awaiting, 1)[0].block.remote()
+
+
+def step() -> Any:
+    """A step of a graph."""
+    actor = ring(Alone, 1)[0]
+    with InputNode() as value:
+        graph = actor.step.bind(value).experimental_compile()
+    graphs.append(graph)
+    return graph.execute(1)
 
 
 def limited() -> Any:

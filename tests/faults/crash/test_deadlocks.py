@@ -20,6 +20,7 @@ STUCK = {
     "threads": {"Two.go_together"},
     "loop": {"Awaiting.block"},
     "coroutine": {"Alone.go_deep", "Awaiting.deep"},
+    "step": {"step()"},
     "constructor": {"Eager.__init__"},
     "resources": {"Greedy.through_task"},
 }
