@@ -35,7 +35,7 @@ from mray.cli.loopback import LOOPBACK, LoopbackRequest, LoopbackServer
 from mray.cli.manual import read
 from mray.util.state._select import in_order
 from mray.util.state.api import SessionView, list_logs, look, programs_of
-from mray.util.state.common import RECORDS, ObjectState, TaskState
+from mray.util.state.common import RECORDS, TaskState
 from mray.util.state.exception import RayStateApiException, ServerUnavailable
 
 #: seconds that the processes of a session have to answer
@@ -93,8 +93,8 @@ def _tasks(query: Query) -> Any:
 
 
 def _objects(query: Query) -> Any:
-    found = sorted(_view(query).records(ObjectState), key=lambda record: -record.object_size)
-    return {"rows": [record.asdict() for record in found[:_MOST_ROWS]], "total": len(found)}
+    found, total = _view(query).largest_objects(_MOST_ROWS)
+    return {"rows": [record.asdict() for record in found], "total": total}
 
 
 def _picture(query: Query) -> Any:

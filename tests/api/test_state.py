@@ -875,6 +875,20 @@ def test_what_is_too_much_is_counted(session: ModuleType, state: ModuleType, mon
 
 
 @pytest.mark.only("mray")
+def test_the_largest_objects_and_the_first_by_id_are_found_among_more_than_are_told_of(
+    session: ModuleType, state: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mray.util.state.api import look
+
+    monkeypatch.setattr("mray._runtime.connections.part.MOST_ROWS", 3)
+    refs = [session.put(b"x" * 1000 * (1 + number % 7)) for number in range(20)]
+    found, total = look(session_directory()).largest_objects(3)
+    assert total == 20
+    assert [row.object_size // 1000 for row in found] == [7, 7, 6]
+    assert [row.object_id for row in state.list_objects(limit=3)] == sorted(ref.hex() for ref in refs)[:3]
+
+
+@pytest.mark.only("mray")
 def test_another_process_finds_the_session_by_itself(session: ModuleType, state: ModuleType) -> None:
     actor = worker_class(session).options(name="joe").remote()
     session.get(actor.pid.remote())

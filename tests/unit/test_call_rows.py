@@ -5,14 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from mray._common.clock import Clock
 from mray._runtime.client.actor_calls import ActorCallers
 from mray._runtime.client.calls import Call
 from mray._runtime.client.leases import LeasePools
 from mray._runtime.client.replies import Replies
-from mray._runtime.connections import part
 
 ACTOR = b"a" * 8
 
@@ -72,8 +69,3 @@ def test_a_call_that_was_sent_names_its_process() -> None:
     client.peers["worker"] = SimpleNamespace(process="worker", calls={sent.task_id: sent})
     replies = Replies(client, client, client, client)
     assert rows_of(replies) == [(sent.task_id, "f", "SUBMITTED_TO_WORKER", "worker")]
-
-
-def test_a_long_section_counts_all_of_its_rows_and_has_the_first_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(part, "MOST_ROWS", 2)
-    assert part.cut(3, ({"number": number} for number in range(3))) == {"total": 3, "rows": [{"number": 0}, {"number": 1}]}

@@ -5,21 +5,15 @@ A process calls its parts in the order of one tuple (`Endpoint.parts`), and in t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 #: About one call, object or wait: builtin values.
 Row = dict[str, Any]
 #: An unanswered call, its state, and the process that it was sent to or will be sent to, if known.
 Unanswered = tuple[Any, str, str]
-#: The most rows of a section; the rest is counted.
+#: The most rows of a section that an observer gets; the rest is counted.
 MOST_ROWS = 10_000
-
-
-def cut(count: int, rows: Iterator[Row]) -> dict[str, Any]:
-    """The number of a section's rows, and the first of them."""
-    return {"total": count, "rows": list(islice(rows, MOST_ROWS))}
 
 
 class Part:

@@ -47,10 +47,12 @@ def _memory(given: argparse.Namespace) -> int:
         "processes": processes,
     }
     if not given.stats_only:
-        order = _ORDERS[given.sort_by]
-        found = sorted(view.records(ObjectState), key=lambda row: row[order], reverse=given.sort_by == "size")
+        if given.sort_by == "size":
+            found, whole["total_objects"] = view.largest_objects(given.limit)
+        else:
+            found = sorted(view.records(ObjectState), key=lambda row: row[_ORDERS[given.sort_by]])
+            whole["total_objects"] = len(found)
         whole["objects"] = [{name: row[name] for name in _OBJECT} for row in found[: given.limit]]
-        whole["total_objects"] = len(found)
     if view.missing:
         whole["missing"] = view.missing
     if given.format != "table":

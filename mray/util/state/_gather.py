@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 from mray._common import messages as m
 from mray._common.invocations import short_name
 from mray._inside.processes import IDLE_TITLE, shown_title
+from mray._observe.observer import Interview
+from mray._observe.process_snapshot import Sections
 from mray.exceptions import describe_status
 from mray.util.placement_group import scheduling_state
 from mray.util.state._calls import calls, listed_calls, states_of
@@ -59,8 +61,16 @@ class SessionView(View):
         """The records that pass, as `newest` orders and cuts them, and their number without a limit."""
         if kind is TaskState:
             return listed_calls(self, filters, limit)  # type: ignore[return-value]
+        if kind is ObjectState and not filters:
+            rows, total = _objects(self, limit)
+            return newest(kind, rows, limit), total  # type: ignore[arg-type]
         found = [each for each in self.records(kind) if matches(each, filters)]
         return newest(kind, found, limit), len(found)
+
+    def largest_objects(self, limit: int) -> tuple[list[ObjectState], int]:
+        """The largest objects, and the number of all."""
+        rows, total = _objects(self, limit, largest=True)
+        return sorted(rows, key=lambda row: -row.object_size)[:limit], total
 
 
 # ------------------------------------------------------------------------------------------------ actors
@@ -91,12 +101,25 @@ def actors(view: SessionView) -> Iterator[ActorState]:
 
 # ----------------------------------------------------------------------------------------------- objects
 def objects(view: SessionView) -> Iterator[ObjectState]:
-    told = view.ask("objects", "work")
-    pending = {each["object_id"][:24] for answers in told.values() for each in answers["objects"]["rows"] if each["pending"]}
-    states = states_of(view, {process: answers.get("work") or {} for process, answers in told.items()}, pending)
+    yield from _objects(view)[0]
+
+
+def _objects(view: SessionView, limit: int | None = None, largest: bool = False) -> tuple[Iterator[ObjectState], int]:
+    """Those of each process, at most `limit` of it: its first by id, or its largest; and how many there are in all."""
+    asked: Sections = {"objects": {} if limit is None else {"limit": limit, "largest": largest}, "work": {}}
+    with Interview(view.directory) as interview:
+        told = view.question(interview, dict.fromkeys(view.processes, asked))
+    total = sum(answers["objects"]["total"] for answers in told.values() if "objects" in answers)
+    return _object_records(view, told, limit), total
+
+
+def _object_records(view: SessionView, told: dict[str, dict[str, Any]], limit: int | None) -> Iterator[ObjectState]:
+    rows = [each for answers in told.values() if "objects" in answers for each in answers["objects"]["rows"]]
+    works = {process: answers.get("work") or {} for process, answers in told.items()}
+    states = states_of(view, works, {each["object_id"][:24] for each in rows if each["pending"]})
     for process in view.in_order():
         role = view.processes[process]["role"].upper()
-        for found in view.rows_of(told, process, "objects"):
+        for found in view.rows_of(told, process, "objects", limit):
             task_id = found["object_id"][:24]
             status = "FAILED" if found["failed"] else "FINISHED"
             if found["pending"]:
