@@ -20,16 +20,21 @@ PACKAGE = Path(__file__).resolve().parents[3] / "mray"
 
 #: Places that read the wall clock, and the reason.
 SHOWN = {
+    "_ipc/output.py": "when a line was printed",
     "_runtime/session/breakpoints.py": "since when a breakpoint waits",
     "_runtime/node/jobs.py": "when a driver came",
     "_runtime/node/node.py": "when a driver left",
+    "_runtime/session/session.py": "when the failed calls of an ended session ended",
+    "_runtime/worker/worker.py": "when the calls of an ended session ended",
     "_runtime/session/launching.py": "the name of a session",
+    "_runtime/node/last_records.py": "when a session ended",
     "_runtime/node/snapshot.py": "when a listing was made, and when somebody died",
     "_backends/session_trace.py": "when a trace begins",
     "_graph/watch/profile.py": "when a profile begins",
     "_trace/torch_profiler.py": "the name of a file",
     "pytest_plugin/leaks.py": "a name",
     "cli/commands/debug.py": "since when a breakpoint waits",
+    "cli/commands/logs.py": "when a line was printed",
     "cli/commands/status.py": "when a driver came",
     "cli/commands/timeline.py": "the name of a file",
     "util/state/_calls.py": "when a call began and ended",
