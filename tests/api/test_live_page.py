@@ -419,7 +419,8 @@ def test_what_has_ended_or_fails_is_said_and_the_page_goes_on(
         seen = asked(page, "/look")
     finally:
         os.kill(session.pids[1], signal.SIGCONT)
-    assert [text for text in seen["missing"] if f"worker of pid {session.pids[1]} does not answer" in text]
+    # On a busy machine the node may be too late to tell its address.
+    assert [text for text in seen["missing"] if re.search(rf"worker of pid {session.pids[1]} (does not answer|could not be asked)", text)]
     assert {row["pid"] for row in seen["workers"]} >= set(session.pids[:2])
 
 
