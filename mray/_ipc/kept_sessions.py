@@ -18,6 +18,7 @@ from typing import Any
 
 from mray._common.kept import io, os
 from mray._common.version import __version__
+from mray._ipc.frames import decode
 
 #: Folder beside the sessions; in it, one for each kept session, with its logs and its records.
 LAST = "last"
@@ -33,8 +34,6 @@ _KEEP = "keep"
 NODE = "node"
 #: Readable by each Python that mray runs on.
 _FORMAT = 4
-#: Bytes of its length before a record, whose writer may be killed meanwhile.
-_LENGTH = 8
 
 
 def mark(directory: str, count: int) -> None:
@@ -64,7 +63,7 @@ def write_record(directory: str, process: str, record: dict[str, Any], most: int
         with contextlib.suppress(FileExistsError):
             os.mkdir(os.path.join(directory, RECORDS), 0o700)
         with io.open(os.path.join(directory, RECORDS, process), "wb", opener=_private) as file:
-            file.write(len(data).to_bytes(_LENGTH, "little") + data)
+            file.write(data)
 
 
 def _private(path: str, flags: int) -> int:
@@ -76,9 +75,9 @@ def read_records(directory: str) -> dict[str, dict[str, Any]]:
     found = {}
     folder = os.path.join(directory, RECORDS)
     for name in _names(folder):
-        with contextlib.suppress(OSError, EOFError, ValueError, TypeError), io.open(os.path.join(folder, name), "rb") as file:
-            length, data = file.read(_LENGTH), file.read()
-            if length == len(data).to_bytes(_LENGTH, "little") and (record := marshal.loads(data))["version"] == __version__:
+        with contextlib.suppress(OSError, ValueError), io.open(os.path.join(folder, name), "rb") as file:
+            record = decode(file.read())  # its writer may have been killed meanwhile
+            if isinstance(record, dict) and record.get("version") == __version__:
                 found[name] = record
     return found
 

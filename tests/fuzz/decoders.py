@@ -29,8 +29,10 @@ from mray._channel.shm import ReaderEnd, ShmReader, ShmWriter, WriterEnd
 from mray._common import messages as m
 from mray._common.log import logger
 from mray._common.protocol import misfit
+from mray._common.version import __version__
 from mray._ipc.connection import Connection, encode
 from mray._ipc.frames import decode_message, decode_unknown, from_text, to_text
+from mray._ipc.kept_sessions import RECORDS, read_records
 from mray._ipc.layout import RingLayout
 from mray._ipc.output import LONGEST_LINE, LineSplitter, name_marker, note
 from mray._ipc.process import start_of
@@ -360,6 +362,17 @@ def _read_stop(content: bytes) -> object:
         return list(breakpoints.stops(session))
 
 
+_RECORD = marshal.dumps({"version": __version__, "pid": 1, "calls": [(b"id", "f", 0.5, 1.5, {"CPU": 1.0})]}, 4)
+
+
+def _read_record(content: bytes) -> object:
+    with tempfile.TemporaryDirectory() as session:
+        records = Path(session, RECORDS)
+        records.mkdir()
+        (records / "a").write_bytes(content)
+        return read_records(session)
+
+
 def _read_lines(data: bytes) -> object:
     splitter = LineSplitter()
     half = len(data) // 2
@@ -472,6 +485,7 @@ DECODERS: dict[str, Decoder] = {
         (),
         is_cheap=False,
     ),
+    "record of an ended session": Decoder((_RECORD,), _read_record, (), is_cheap=False),
     "file of a breakpoint": Decoder(
         (json.dumps({"start": start_of(os.getpid()), "pid": os.getpid()}).encode(),), _read_stop, (), is_cheap=False
     ),

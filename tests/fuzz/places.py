@@ -51,6 +51,7 @@ TRIED: dict[str, tuple[str, ...]] = {
     "board": ("_channel.board:Board.view",),
     "file of a member": ("_channel.rendezvous:Meeting.read",),
     "address": ("_joining.address:_read",),
+    "record of an ended session": ("_ipc.kept_sessions:read_records",),
     "file of a breakpoint": ("_runtime.session.breakpoints:stops",),
     "note of a worker": ("_runtime.session.driver_output:OutputPrinter._take",),
 }
@@ -162,7 +163,9 @@ NOT_TRIED: dict[str, tuple[str, ...]] = {
         "_decide.scheduler.affinity:CpuLoads.give",
         "_decide.scheduler.affinity:CpuLoads.take",
         "testing.null_stream:NullStream.launch",
+        "cli.__init__:_complete",
         "cli.__init__:main",
+        "cli.ray_command:run",
         "cli.commands.run:main",
     ),
 }
