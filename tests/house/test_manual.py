@@ -211,6 +211,15 @@ def test_parts_made_from_the_source_are_as_the_source_has_them() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("tool", ["demo", "test"])
+def test_readme_names_the_times_and_sizes_that_the_tools_print(tool: str) -> None:
+    (price,) = re.findall(r'^PRICE = "(.*)"', (ROOT / "tools" / tool).read_text(), re.MULTILINE)
+    (line,) = re.findall(rf"^python3 tools/{tool} +# (.*)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    amounts = re.findall(r"half a minute|\ba minute|\d+ (?:minutes|MB|GB)", line)
+    assert amounts
+    assert [each for each in amounts if each not in price] == []
+
+
 # ---------------------------------------------------------------------------------------------- shape
 def anchors(page: str) -> set[str]:
     """The headings of a page as places hosted Markdown gives them: lower case, spaces as hyphens, no other signs."""
