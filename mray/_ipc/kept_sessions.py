@@ -37,9 +37,10 @@ _FORMAT = 4
 
 
 def mark(directory: str, count: int) -> None:
-    """Have this session kept, as one of the last `count`."""
+    """Have this session kept, as one of the last `count`; not where no link can be created."""
     if count > 0:
-        os.symlink(str(count), os.path.join(directory, _KEEP))
+        with contextlib.suppress(OSError):
+            os.symlink(str(count), os.path.join(directory, _KEEP))
 
 
 def kept_count(directory: str) -> int:
