@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -198,9 +198,8 @@ class Host:
         answer = pickle.dumps(self.looks[process](pickle.loads(payload)))
         return SimpleNamespace(ready=lambda: True, result=lambda: answer)
 
-    def wait_until(self, predicate: Callable[[], bool], _timeout: float | None) -> bool:
-        assert predicate()
-        return True
+    def wait_for_answers(self, pendings: Mapping[str, Any]) -> None:
+        assert all(pending.ready() for pending in pendings.values())
 
 
 def seeing(number: int) -> Callable[[list[str]], Site]:
