@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 #: The most that are listed.
 LISTED = 1000
 
+_NAME = itemgetter(1)
 FINISHED, FAILED = "FINISHED", "FAILED"
 
 
@@ -41,8 +42,7 @@ class FinishedCalls:
         calls = self._newest(known)
         errors = self._executor.packer.failed_calls()
         if filters:
-            passes = self._filter(filters, errors)
-            calls = [call for call in calls if passes(call)]
+            calls = self._filtered(calls, filters, errors)
         older = [call for call in calls[limit:] if call[0] in errors][:limit] if errors else []
         texts = {task_id: text for task_id, _kind, text in self._executor.packer.failures} if errors else {}
         named = dict(self._executor.named)
@@ -61,8 +61,9 @@ class FinishedCalls:
         calls = self._newest(known)
         named = dict(self._executor.named)
         # One call of each name tells what a name stands for; calls with names of their own are few.
-        kinds = {name: task_id for task_id, name, *_times in reversed(calls)}
-        total = Counter(map(itemgetter(1), calls))
+        names = list(map(_NAME, calls))
+        kinds = dict(zip(names, map(itemgetter(0), calls), strict=True))
+        total = Counter(names)
         errors = self._executor.packer.failed_calls()
         failed = Counter(call[1] for call in calls if call[0] in errors) if errors else Counter[str | None]()
         found = []
@@ -99,13 +100,11 @@ class FinishedCalls:
             found.append(call)
         return found
 
-    def _filter(self, filters: Sequence[Filter], errors: dict[bytes, str]) -> Callable[[Done], bool]:
-        """Calls of one name and one job pass or fail together, unless the filters ask for a task or the call has something of its own."""
+    def _filtered(self, calls: list[Done], filters: Sequence[Filter], errors: dict[bytes, str]) -> list[Done]:
+        """Calls of one name pass or fail together, unless the filters ask for an id or a call has something of its own."""
         named = dict(self._executor.named)
-        each_its_own = any(column == "task_id" for column, *_rest in filters)
-        verdicts: dict[tuple[str | None, bytes], bool] = {}
 
-        def verdict(call: Done) -> bool:
+        def passes(call: Done) -> bool:
             task_id, name, *_rest = call
             function = named.get(task_id, name or "")
             kind = errors.get(task_id)
@@ -113,18 +112,28 @@ class FinishedCalls:
             state = {"state": FAILED if kind else FINISHED, "error_type": kind}
             return matches({**columns_of(task_id), **names, **state}, filters)
 
-        def passes(call: Done) -> bool:
-            task_id = call[0]
-            if each_its_own or task_id in named or task_id in errors:
-                return verdict(call)
-            key = call[1], task_id[8:]
-            found = verdicts.get(key)
-            if found is None:
-                found = verdicts[key] = verdict(call)
-            return found
-
-        return passes
+        columns = {column for column, *_rest in filters}
+        if "task_id" in columns:
+            return [call for call in calls if _has_id(call, filters) and passes(call)]
+        key = _name_and_place if columns & {"job_id", "actor_id"} else _NAME
+        own = named.keys() | errors.keys()
+        kinds = list(map(key, calls))
+        one_of_each = {kind: call for kind, call in zip(kinds, calls, strict=True) if not own or call[0] not in own}
+        verdicts = {kind: passes(call) for kind, call in one_of_each.items()}
+        found = zip(kinds, calls, strict=True)
+        return [call for kind, call in found if (passes(call) if own and call[0] in own else verdicts[kind])]
 
     def _shown(self, name: str, function: str) -> str:
         executor = self._executor
         return shown_name(name, function, short_name(executor.context.class_name or ""), executor.actor.repr)
+
+
+def _name_and_place(call: Done) -> tuple[str | None, bytes]:
+    """The job, and the actor if there is one, stand behind the first bytes of an id."""
+    return call[1], call[0][8:]
+
+
+def _has_id(call: Done, filters: Sequence[Filter]) -> bool:
+    """Whether it may be the call of this id; a cheap first test, of a thousand calls for one."""
+    task_id = call[0].hex()
+    return all(task_id == str(value).lower() for column, sign, value in filters if column == "task_id" and sign == "=")

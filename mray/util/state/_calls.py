@@ -6,9 +6,10 @@
     worker   running calls, finished calls      ├──▶ each filters, orders, counts and cuts its own ──▶ the newest of all
     node     last calls of workers that left   ─┘
 
-First all are asked for the running and the failed calls: a caller cannot say which of its calls run, nor a worker which failures callers
-list. Then for rows, each for about its share of the limit, and the workers with the newest for more. Then other processes complete the
-rows that are shown. A filter by something that a source does not know is applied here, to all of its rows.
+First all are asked for the running and the failed calls, and workers for about their shares of the limit. Callers, who cannot say by
+themselves which of their calls run, are asked next, with workers of whose calls callers list failures, and workers that have more of the
+newest. Then other processes complete the rows that are shown. A filter by something that a source does not know is applied here, to all
+of its rows.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from mray._common.filters import Filter, columns_of, matches
 from mray._common.ids import JOB_SIZE, NO_ACTOR, is_from
 from mray._common.invocations import short_name, shown_name
 from mray._observe.observer import Interview, ask_node
+from mray._observe.process_snapshot import Sections
 from mray.util.state._select import newest
 from mray.util.state._view import Row, View, made, worker_id
 from mray.util.state.common import TaskState
@@ -57,7 +59,7 @@ def listed_calls(view: View, filters: Sequence[Filter], limit: int) -> tuple[lis
 def counted_calls(view: View) -> list[Count]:
     """How many calls of each name and type are in each state."""
     with Interview(view.directory) as interview:
-        known = _Known(view, interview)
+        known = _Known(view, interview, {"finished counts": {}})
         if not known.has_own_reprs:
             return known.counts()
     found = Counter((row.name, row.type, row.state) for row in calls(view))
@@ -81,13 +83,14 @@ def _where(works: dict[str, Row]) -> Row:
 
 
 class _Known:
-    """The running and the failed calls of the processes of a session."""
+    """The running and the failed calls of the processes of a session, and the answers of workers to further sections."""
 
-    def __init__(self, view: View, interview: Interview) -> None:
+    def __init__(self, view: View, interview: Interview, of_workers: Sections) -> None:
         self.view = view
         self.interview = interview
-        first = {"work": {}, "ids": {}, "failed calls": {}, "calls": {"limit": 0}}
-        told = self.told = view.question(interview, dict.fromkeys(view.in_order(), first))
+        first: Sections = {"work": {}, "ids": {}, "failed calls": {}, "calls": {"limit": 0}}
+        asked = {process: {**first, **of_workers} if view.is_worker(process) else first for process in view.in_order()}
+        told = self.told = view.question(interview, asked)
         self.works: dict[str, Row] = {process: answers.get("work") or {} for process, answers in told.items()}
         #: Task ids of failed calls of which their callers tell, by the process that ran them.
         self.failed: dict[str, list[bytes]] = {}
@@ -110,9 +113,12 @@ class _Known:
         found: Row = ask_node(self.view.directory, what, self.view.timeout, without=gone, asked=self.exited, **how)
         return found
 
-    def ask_for(self, name: str, callers: Row, failed: Row, workers: Row) -> dict[str, dict[str, Any]]:
-        """Ask the callers of unanswered and of failed calls, and the workers; `name` is completed by the kind of answer."""
+    def ask_for(self, name: str, callers: Row, failed: Row, workers: Row, again: bool = False) -> dict[str, dict[str, Any]]:
+        """Ask the callers of unanswered and of failed calls, and, of those that have answered, workers of whose calls callers list failures
+        (`again`: all workers).
+        """
         where = _where(self.works)
+        finished, answered = f"finished{name}", {}
         wanted: dict[str, Row] = {}
         for process, answers in self.told.items():
             sections = wanted.setdefault(process, {})
@@ -120,9 +126,15 @@ class _Known:
                 sections[f"call{name}" if name else "calls"] = {**callers, **where}
             if answers.get("failed calls"):
                 sections[f"failed{name}"] = failed
-            if self.works[process]:
-                sections[f"finished{name}"] = {**workers, "known": self.failed.get(process, [])}
-        return self.view.question(self.interview, wanted)
+            if again or self.failed.get(process):
+                if self.works[process]:
+                    sections[finished] = {**workers, "known": self.failed.get(process, [])}
+            elif answers.get(finished):
+                answered[process] = answers[finished]
+        told = self.view.question(self.interview, wanted)
+        for process, found in answered.items():
+            told.setdefault(process, {})[finished] = found
+        return told
 
     def counts(self) -> list[Count]:
         of_node = self.ask_the_node("counts of last calls")
@@ -142,11 +154,17 @@ class _Listing:
         self._interview = interview
         self._filters = filters
         self._limit = limit
-        known = self._known = _Known(view, interview)
-        columns = _KNOWN - {"name"} if known.has_own_reprs else _KNOWN
-        self._told_filters = [list(each) for each in filters if each[0] in columns]
+        self._told_filters = [list(each) for each in filters if each[0] in _KNOWN]
         #: Whether the sources can apply all filters.
         self._is_decided = len(self._told_filters) == len(filters)
+        workers = sum(map(view.is_worker, view.processes))
+        self._share = min(limit, 2 * limit // max(workers, 1) + _SPARE) if self._is_decided else _ALL
+        self._known = _Known(view, interview, {"finished": {"limit": self._share, "filters": self._told_filters}})
+        #: Whether workers are asked again, for all rows: callers do not know the names of methods.
+        self._again = self._is_decided and self._known.has_own_reprs and any(column == "name" for column, *_rest in filters)
+        if self._again:
+            self._is_decided, self._share = False, _ALL
+            self._told_filters = [each for each in self._told_filters if each[0] != "name"]
 
     def result(self) -> tuple[list[TaskState], int]:
         rows, total = self._candidates()
@@ -167,10 +185,8 @@ class _Listing:
         limit = self._limit if self._is_decided else _ALL
         how = {"limit": limit, "filters": self._told_filters}
         of_node = known.ask_the_node("newest last calls", **how)
-        workers = sum(bool(work.get("served")) for work in known.works.values())
-        share = limit if limit == _ALL else min(limit, 2 * limit // max(workers, 1) + _SPARE)
         failed = {**how, "without": of_node["known"], "texts": view.detail}
-        told = known.ask_for("", how, failed, {**how, "limit": share})
+        told = known.ask_for("", how, failed, {**how, "limit": self._share}, self._again)
         finished = {process: answers["finished"] for process, answers in told.items() if answers.get("finished")}
         over = [each[4] for found in finished.values() for each in found["rows"]] + [call[4] for call in of_node["rows"]]
         least = sorted(over, reverse=True)[limit - 1] if 0 < limit <= len(over) else 0.0
@@ -184,13 +200,13 @@ class _Listing:
             row for row in constructors(view, known.works) if not self._is_decided or matches({**row, **_ids(row)}, self._filters)
         ]
         total = sum(found["total"] for answers in told.values() for found in answers.values()) + of_node["total"] + len(constructed)
-        orphans = [row for row in self._orphans(told) if not self._is_decided or matches({**row, **_ids(row)}, self._filters)]
+        begun = [row for row in self._begun(told, rows, limit) if not self._is_decided or matches({**row, **_ids(row)}, self._filters)]
         ended.sort(key=lambda row: -(row["end"] or 0.0))
         distinct: dict[bytes, Row] = {}
-        every = [*rows, *orphans, *ended, *constructed]
+        every = [*rows, *ended, *begun, *constructed]
         for row in every:
             distinct.setdefault(row["task_id"], row)
-        return list(distinct.values()), total + len(orphans) - (len(every) - len(distinct))
+        return list(distinct.values()), total + len(begun) - (len(every) - len(distinct))
 
     def _unanswered(self, told: dict[str, dict[str, Any]], limit: int) -> list[Row]:
         begun = {call[0]: call[3] for work in self._known.works.values() for call in work.get("running", ())}
@@ -205,11 +221,13 @@ class _Listing:
                 found.append({**call, **_times(begin, None), "name": name, "waits_for": waits, "owner": process})
         return found
 
-    def _orphans(self, told: dict[str, dict[str, Any]]) -> Iterator[Row]:
-        """Running calls whose callers have ended."""
+    def _begun(self, told: dict[str, dict[str, Any]], unanswered: list[Row], limit: int) -> Iterator[Row]:
+        """Calls that ran when their workers were asked, and were answered when their callers were, or whose callers have ended."""
+        listed = {row["task_id"] for row in unanswered}.union(*self._known.failed.values(), self._known.exited)
+        cut = {process for process, answers in told.items() if len((answers.get("calls") or _NOTHING)["rows"]) >= limit}
         for process, work in self._known.works.items():
             for task_id, name, function, begin, resources, owner in work.get("running", ()):
-                if task_id[:8] != _CONSTRUCTS and owner not in self._view.processes:
+                if task_id[:8] != _CONSTRUCTS and task_id not in listed and owner not in cut:
                     row = {"task_id": task_id, "name": _shown(name, work, function), "func_or_class_name": function, "state": "RUNNING"}
                     yield {**row, **_times(begin, None), "required_resources": resources, "process": process, "owner": owner}
 
@@ -245,7 +263,7 @@ class _Listing:
             if row["owner"] is None:
                 makers[task_id] = [process for process, number in first.items() if is_from(task_id, number)]
                 for process in makers[task_id]:
-                    if view.processes[process]["role"] == m.ROLE_WORKER:
+                    if view.is_worker(process):
                         wanted.setdefault(process, {}).setdefault("made", {"calls": []})["calls"].append(task_id)
             elif row["state"] == "FAILED" and row["begin"] is None and known.works.get(row.get("process", "")):
                 wanted.setdefault(row["process"], {}).setdefault("times", {"calls": []})["calls"].append(task_id)

@@ -89,6 +89,9 @@ class View:
         """The id of the actor that lives in a process; empty for none."""
         return self._homes.get(process, "")
 
+    def is_worker(self, process: str) -> bool:
+        return bool(self.processes[process]["role"] == m.ROLE_WORKER)
+
     def in_order(self) -> list[str]:
         return sorted(self.processes, key=lambda process: self.processes[process]["role"] != m.ROLE_DRIVER)
 
