@@ -122,6 +122,7 @@ def test_logs_calls_and_timeline_of_a_session_stay_when_it_has_ended(
     assert failed["error_type"] == "TASK_EXECUTION_EXCEPTION" and "as it must" in failed["error_message"]
     assert all(row["start_time_ms"] <= (row["end_time_ms"] or row["start_time_ms"]) for row in rows if row["name"] != "dies")
     assert all(row["end_time_ms"] and row["error_type"] == "WORKER_DIED" for row in rows if row["name"] == "dies")
+    assert {row["seconds"] is not None for row in rows if row["start_time_ms"] and row["end_time_ms"]} == {True}
     assert listing.main(["tasks", "--last", "--filter", "name=add", "--limit", "2", "-f", "json"]) == DONE
     output = capsys.readouterr()
     assert (len(json.loads(output.out)), output.err) == (2, "mray: 2 of 3 tasks; --limit for more\n")

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from mray._common.causes import EXIT_ACTOR
-from mray._common.ids import JOB_SIZE, NO_ACTOR, worker_id_of
+from mray._common.filters import columns_of
+from mray._common.ids import worker_id_of
 from mray._inside.sessions import EndedSession
 from mray.util.state.common import TaskState
 
@@ -61,17 +62,13 @@ def ended_tasks(session: EndedSession) -> Iterator[TaskState]:
 
 
 def _task(task_id: bytes, process: str, pids: dict[str, int], times: Times, **columns: Any) -> TaskState:
-    is_task = task_id[8:-JOB_SIZE] == NO_ACTOR
     begin, end = times
     known = {
-        "task_id": task_id.hex(),
-        "attempt_number": 0,
-        "job_id": task_id[-JOB_SIZE:].hex(),
-        "actor_id": None if is_task else task_id[8:].hex(),
-        "type": "NORMAL_TASK" if is_task else "ACTOR_TASK",
+        **columns_of(task_id),
         "parent_task_id": "",
         "worker_id": worker_id_of(process).hex() if process else None,
         "worker_pid": pids.get(process),
+        "seconds": None if begin is None or end is None else end - begin,
         "start_time_ms": None if begin is None else int(begin * 1000),
         "end_time_ms": None if end is None else int(end * 1000),
     }
