@@ -65,6 +65,7 @@ def metrics(sample: Sample) -> list[MetricFamily]:
     told, node = sample.view.node, sample.node
     used = {name: taken for name, (taken, _amount) in resources(node).items()}
     total = {name: amount for name, (_taken, amount) in resources(node).items()}
+    workers = [process for process in sample.processes if not is_driver(process)]
     states = Counter((short_name(actor.class_name), actor.state) for actor in sample.view.records(ActorState))
 
     def family(name: str, kind: str, doc: str, labels: str, samples: Iterable[tuple[tuple[str, ...], float]]) -> MetricFamily:
@@ -86,7 +87,7 @@ def metrics(sample: Sample) -> list[MetricFamily]:
             _keyed(used),
         ),
         family("mray_actors", "gauge", "Actors by class and state.", "class state", states.items()),
-        family("mray_workers", "gauge", "Workers by state.", "state", _keyed(Counter(worker["state"] for worker in told["workers"]))),
+        family("mray_workers", "gauge", "Workers by state.", "state", _keyed(Counter(row.state or "" for row in workers))),
         family("mray_demands", "gauge", "Actors and leases that wait for resources.", "", [((), len(told["demands"]))]),
         family("mray_object_store_limit_bytes", "gauge", "Shared memory for objects.", "", [((), told["object_store_memory"])]),
         family("mray_spilled_bytes", "counter", "Objects that went to disk.", "", [((), told["spilled_bytes"])]),

@@ -344,6 +344,7 @@ def test_metrics_are_prometheus_text(live: Live, tmp_path: Path) -> None:
     text = mray("metrics").stdout
     assert 'mray_resources_total{name="CPU"} 2.0\n' in text
     assert 'mray_actors{class="Stage",state="ALIVE"} 2.0\n' in text
+    assert 'mray_workers{state="busy"} 1.0\n' in text and 'mray_workers{state="graph"} 1.0\n' in text  # the states of listings
     used = re.search(r'^mray_resources_used{name="object_store_memory"} (\S+)$', text, re.MULTILINE)
     assert used is not None and float(used[1]) >= 1 << 20
     labels = f'actor_id="{live.idle._actor_id.hex()}",class="Stage",pid="{live.pids[1]}",role="worker"'
