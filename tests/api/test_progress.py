@@ -6,6 +6,7 @@ import io
 import os
 import re
 import sys
+import weakref
 
 import pytest
 
@@ -133,6 +134,9 @@ def test_on_a_terminal_bars_end_before_the_value_comes_and_leave_the_next_lines_
     (tmp_path / "inner.py").write_text(
         START.replace("ENGINE", "mray")
         + """
+import fcntl, struct, termios
+fcntl.ioctl(2, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))  # or bars have no columns
+
 @ray.remote
 def work(number):
     for _ in tqdm(range(6), desc=f"job {number}", flush_interval_s=0.05):
@@ -149,8 +153,9 @@ print(ray.get([first, second]))
 """
     )
     text = plain(run_program("import pty, sys\npty.spawn([sys.executable, 'inner.py'])\n").stdout).replace("\r\n", "\n")
-    for turn in range(3):
-        assert f"\nvalues [0, 1, 2]\nof turn {turn}\n" in text
+    pieces = re.split(r"^values \[0, 1, 2\]\nof turn \d\n", text, flags=re.MULTILINE)
+    assert len(pieces) == 4
+    assert all(f"job {number}: 100%" in piece for piece in pieces[:3] for number in range(3))
     assert "one after the other\n" in text
     assert text.rpartition("%")[2].endswith("\n[8, 9]\n")
 
@@ -304,6 +309,26 @@ def test_the_streams_are_the_programs_own_again_after_the_last_bar(board, monkey
     sys.stdout.writelines(["two ", "pieces\n"])
     board.process_state_update(state("a", x=10, closed=True))
     assert sys.stdout is out
+
+
+def test_a_print_that_is_under_way_when_the_last_bar_ends_has_its_stream(board, monkeypatch):
+    """CPython's `print` holds no reference to the stream that it writes to."""
+    monkeypatch.setenv("MRAY_TQDM_PATCH_PRINT", "1")
+    out, seen = sys.stdout, []
+
+    class Ends:
+        def __str__(self):
+            seen.append(weakref.ref(sys.stdout))
+            board.process_state_update(state("a", x=10, closed=True))
+            return "ended"
+
+    board.process_state_update(state("a"))
+    print(Ends(), "and", "more")
+    assert sys.stdout is out
+    assert seen[0]() is not None
+    board.process_state_update(state("b"))
+    assert sys.stdout is seen[0]()
+    board.process_state_update(state("b", closed=True))
 
 
 def test_a_bar_without_an_iterable_cannot_be_iterated(ray):

@@ -83,6 +83,9 @@ class OutputPrinter:
         self._put = 0
         self._taken = 0
         self._unshown = 0
+        #: Notes that have arrived, and those of them that were taken: each field has one writer.
+        self._notes = 0
+        self._noted = 0
         #: Stream -> pid and name of the worker of the unfinished line, and whether its beginning was printed as a whole line.
         self._begun: dict[int, tuple[int, str, bool]] = {}
         self._visitor = Visitor()
@@ -101,6 +104,10 @@ class OutputPrinter:
         if stream != NOTE_STREAM and self._put - self._taken > _BACKLOG:
             self._unshown += text.count("\n")
             return
+        if stream == NOTE_STREAM:
+            self._notes += 1
+            if self._client is not None and '"progress"' in text:
+                self._client.objects.after_wait = self._catch_up  # before the value whose task has sent it
         if self._unshown:
             lines, self._unshown = self._unshown, 0
             self._queue.put((0, 2, "mray", f"{lines} lines came faster than they were printed; they are in the session's logs\n"))
@@ -123,12 +130,15 @@ class OutputPrinter:
             self._end_line(stream)
         board.unhide_bars()
         board.forget_others()
-        self._announce_bars()
+        if self._client is not None:
+            self._client.objects.after_wait = None
 
     @sleeps
     def _catch_up(self, ends_cell: bool = False) -> None:
         """Print what workers have printed by now, and draw their bars so. Any thread, after it has waited for a value."""
         assert self._client is not None
+        if self._thread is None:
+            return
         with contextlib.suppress(RayError):  # the thread has its value, and the next call says what happened
             self._client.ask(m.QUERY, "printed", [])
             mark = _Mark(threading.Event(), ends_cell)
@@ -176,6 +186,7 @@ class OutputPrinter:
 
     def _take(self, pid: int, stream: int, name: str, text: str) -> None:
         if stream == NOTE_STREAM:
+            self._noted += 1
             try:
                 self._note(pid, name, json.loads(text))
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
@@ -220,17 +231,21 @@ class OutputPrinter:
         kind = said.get("kind")
         if kind == "progress":
             board.process_state_update(said["state"])
-            self._announce_bars()
+            self._release_waits()
         elif kind == "breakpoint":
             board.hide_bars()
             self._visitor.announce(pid, name, said)
         elif kind == "gone":
             board.forget(pid)
-            self._announce_bars()
+            self._release_waits()
 
-    def _announce_bars(self) -> None:
-        if self._client is not None:
-            self._client.objects.after_wait = self._catch_up if board.shows_others() else None
+    def _release_waits(self) -> None:
+        """Threads that have waited need not look at bars while there are none."""
+        if self._client is not None and not board.shows_others():
+            objects = self._client.objects
+            objects.after_wait = None
+            if self._notes != self._noted:
+                objects.after_wait = self._catch_up  # one has arrived meanwhile
 
     # ------------------------------------------------------------------------------------ equal lines
     def _line(self, pid: int, stream: int, shown: str, line: str) -> None:

@@ -19,6 +19,7 @@ import json
 import sys
 import threading
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, TextIO
@@ -34,6 +35,8 @@ from mray._ipc.output import note
 _LONGEST_TEXT = 300
 #: Seconds after which a line that the program has not ended is ended for it.
 _SILENCE = 1.0
+#: Streams of the driver that are remembered.
+_MOST_STREAMS = 16
 
 
 class _Bar:
@@ -70,6 +73,8 @@ class BarBoard:
         self._hidden = False
         #: The stream that has the beginning of a line of the program, and the time of its last piece.
         self._begun: tuple[TextIO, float] | None = None
+        #: Kept, since `print` of another thread may be using one that is replaced, and CPython does not hold it.
+        self._above_streams: deque[_ProgramStream] = deque(maxlen=_MOST_STREAMS)
         #: The latest states that arrived in such a line, by bar.
         self._later: dict[str, dict[str, Any]] = {}
         self._kind: Callable[..., Any] | None = None
@@ -187,9 +192,16 @@ class BarBoard:
     # ------------------------------------------------------------------------------------ the program's lines
     def _replace_streams(self) -> None:
         sys.stdout, sys.stderr = (
-            stream if stream is None or isinstance(stream, _ProgramStream) else _ProgramStream(self, stream)
-            for stream in (sys.stdout, sys.stderr)
+            stream if stream is None or isinstance(stream, _ProgramStream) else self._above(stream) for stream in (sys.stdout, sys.stderr)
         )
+
+    def _above(self, stream: TextIO) -> Any:
+        for each in self._above_streams:
+            if each.stream is stream:
+                return each
+        above = _ProgramStream(self, stream)
+        self._above_streams.append(above)
+        return above
 
     def _restore_streams(self) -> None:
         sys.stdout, sys.stderr = _below(sys.stdout), _below(sys.stderr)
@@ -313,6 +325,7 @@ class tqdm:  # noqa: N801  (tqdm's name)
         self._closed = False
         self._interval = self.DEFAULT_FLUSH_INTERVAL_SECONDS if flush_interval_s is None else flush_interval_s
         self._told = float("-inf")
+        self._is_known = False
 
     def set_description(self, desc: str) -> None:
         self._desc = desc
@@ -345,7 +358,10 @@ class tqdm:  # noqa: N801  (tqdm's name)
         try:
             os.write(1, note(text))
         except OSError:  # there is no reader: no reason to stop the work
-            pass
+            return
+        if not self._is_known:
+            self._is_known = True
+            backend.query("printed")  # the driver hears of the bar before the value of its task
 
     def _state(self) -> dict[str, Any]:
         return {
