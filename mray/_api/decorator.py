@@ -90,10 +90,10 @@ def remote(*args: Any, **options: Any) -> Any:
     ``retry_exceptions=[ConnectionError]``
         bool, or list or tuple of exceptions; default False. Errors of the function after which it runs again, too.
     ``retry_delay_s=[1, 2, 4]``
-        number of seconds, or list of them; default None: a second, or the setting's. The pause before each retry, the last
+        float, in seconds, or list or tuple of them; default None: a second, or the setting's. The pause before each retry, the last
         before all further ones. mray's own.
     ``timeout_s=30``
-        number of seconds; default None: no limit. A task that runs for longer is interrupted, and fails with TimeoutError, after which
+        float, in seconds; default None: no limit. A task that runs for longer is interrupted, and fails with TimeoutError, after which
         `retry_exceptions` may let it run again. mray's own.
     ``max_calls=10``
         int, in calls; default None: no limit, with GPUs 1. Calls after which its process is replaced. Not in ``f.options``.

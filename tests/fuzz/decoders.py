@@ -390,6 +390,7 @@ class _Visitor:
 def _read_note(text: bytes) -> object:
     printer = OutputPrinter.__new__(OutputPrinter)
     printer._visitor = _Visitor()  # type: ignore[assignment]
+    printer._client, printer._noted = None, 0
     disabled, logger.disabled = logger.disabled, True
     try:
         printer._take(1, m.NOTE_STREAM, "", text.decode("utf-8", "replace"))

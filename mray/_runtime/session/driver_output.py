@@ -106,8 +106,9 @@ class OutputPrinter:
             return
         if stream == NOTE_STREAM:
             self._notes += 1
-            if self._client is not None and '"progress"' in text:
-                self._client.objects.after_wait = self._catch_up  # before the value whose task has sent it
+            client = self._client
+            if client is not None and '"progress"' in text:
+                client.objects.after_wait = self._catch_up  # before the value whose task has sent it
         if self._unshown:
             lines, self._unshown = self._unshown, 0
             self._queue.put((0, 2, "mray", f"{lines} lines came faster than they were printed; they are in the session's logs\n"))
@@ -132,15 +133,16 @@ class OutputPrinter:
         board.forget_others()
         if self._client is not None:
             self._client.objects.after_wait = None
+            self._client = None  # it refers to this printer, and holds mappings until it is freed
 
     @sleeps
     def _catch_up(self, ends_cell: bool = False) -> None:
         """Print what workers have printed by now, and draw their bars so. Any thread, after it has waited for a value."""
-        assert self._client is not None
-        if self._thread is None:
+        client = self._client
+        if self._thread is None or client is None:
             return
         with contextlib.suppress(RayError):  # the thread has its value, and the next call says what happened
-            self._client.ask(m.QUERY, "printed", [])
+            client.ask(m.QUERY, "printed", [])
             mark = _Mark(threading.Event(), ends_cell)
             self._queue.put(mark)
             mark.passed.wait(_PATIENCE)
@@ -241,8 +243,9 @@ class OutputPrinter:
 
     def _release_waits(self) -> None:
         """Threads that have waited need not look at bars while there are none."""
-        if self._client is not None and not board.shows_others():
-            objects = self._client.objects
+        client = self._client
+        if client is not None and not board.shows_others():
+            objects = client.objects
             objects.after_wait = None
             if self._notes != self._noted:
                 objects.after_wait = self._catch_up  # one has arrived meanwhile
