@@ -20,8 +20,6 @@ from mray._observe.observer import ask_node
 _BLOCK = 64 << 10
 #: Of a longer line this much of its end is shown.
 _LONGEST = 1 << 20
-
-
 #: Pid and stream in the name of a worker's file.
 _OF_WORKER = re.compile(r"worker-.*-(\d+)\.(out|err)")
 

@@ -43,10 +43,8 @@ def answer(client: Client, sections: Sections) -> dict[str, tuple[bool, Any]]:
     for section, arguments in sections.items():
         find = client.sections.get(section) or _SECTIONS.get(section)
         try:
-            told[section] = (
-                True,
-                None if find is None else find(**arguments),
-            )  # a driver runs no tasks, and a process without graphs has none
+            # A driver runs no tasks, and a process without graphs has none.
+            told[section] = (True, None if find is None else find(**arguments))
         except Exception as error:  # other sections are still answered
             told[section] = (False, f"{type(error).__name__}: {error}")
     return told

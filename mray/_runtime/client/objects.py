@@ -230,12 +230,12 @@ class Objects:
                     timeout = max(0.0, deadline - monotonic())
             unblock = self._client.process_host.block()
             patience = self._long_waits.patience
-            if patience is not None and timeout is not None and timeout <= patience:
-                patience = None
-            is_true = reactor.wait_until(predicate, timeout if patience is None else patience)
-            if not is_true and patience is not None:
+            if patience is None or (timeout is not None and timeout <= patience):
+                is_true = reactor.wait_until(predicate, timeout)
+            else:
                 left = None if timeout is None else timeout - patience
-                is_true = self._long_waits.wait(predicate, left, entries if source is None else (source,), spare)
+                awaited = entries if source is None else (source,)
+                is_true = reactor.wait_until(predicate, patience) or self._long_waits.wait(predicate, left, awaited, spare)
             if self.after_wait is not None:
                 self.after_wait()
             return is_true
