@@ -5,10 +5,12 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Callable, Iterator
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
 
+from mray._ipc.process import stat_of
 from mray.util.state import _processes
 from mray.util.state._processes import infos_of
 
@@ -43,10 +45,19 @@ class Forked:
                 os.write(self.to_parent[1], b"x")
             os._exit(0)
         os.close(self.to_child[0])
+        self.settle()
+
+    def settle(self) -> None:
+        """Until it sleeps: what it does on its way there has pages of its own, too."""
+        deadline = monotonic() + 60.0
+        while stat_of(self.pid)[0] != b"S":
+            assert monotonic() < deadline
+            sleep(0.001)
 
     def write(self) -> None:
         os.write(self.to_child[1], b"x")
         os.read(self.to_parent[0], 1)
+        self.settle()
 
     def end(self) -> None:
         os.close(self.to_child[1])
