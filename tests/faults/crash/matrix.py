@@ -130,14 +130,15 @@ def worker_row(phase: str, manner: str) -> tuple[Told, ...]:
     value = value_of("worker", phase)
     if phase == "shutdown" or manner == "thread":
         return (value,)
-    # A worker that dies before the task has reached it is replaced, and the other one does not die.
+    # A worker that dies before the task has reached it is replaced (the caller may see the end of its connection before the reason), and
+    # the other one does not die.
     instead = value.value if phase == "start_worker" else None
     if phase == "start_worker" and manner in ENDS_HOOK:
         return (Told("RuntimeEnvSetupError", (*ENDED_HOOK, ENDS_HOOK[manner]), instead),)
     if manner in HOW:
         return (Told("WorkerCrashedError", (*who, *how_of(phase, manner)), instead),)
     if phase == "start_worker":
-        return (Told("RuntimeEnvSetupError", ("its runtime_env could not be set up", *raised(manner, bare=True).words)),)
+        return (Told("RuntimeEnvSetupError", ("its runtime_env could not be set up", *raised(manner, bare=True).words), instead),)
     if manner == "sys.exit":
         return (Told("WorkerCrashedError", (*who, f"exited with exit code {EXIT_CODE}", f"raised SystemExit({EXIT_CODE})")),)
     if manner == "SIGINT":
