@@ -21,11 +21,12 @@ def array_type() -> Any:
     import numpy  # noqa: PLC0415  (another thread may be importing it: this waits)
 
     if not _types:
-        for letter in "?bBhHiIlLqQefdFD":
-            name = numpy.dtype(letter).str
-            # Two C types of one size compare equal (long and long long): the name maps to the same one as in numpy's own pickle.
-            _types[name] = numpy.dtype(name)
-            _names[_types[name]] = name
+        # Two C types of one size compare equal (long and long long): the name maps to the same one as in numpy's own pickle.
+        types = {name: numpy.dtype(name) for name in (numpy.dtype(letter).str for letter in "?bBhHiIlLqQefdFD")}
+        names = {dtype: name for name, dtype in types.items()}
+        # Each table in one step, the tested one last: other threads read them, and a signal's handler may raise here.
+        _names.update(names)
+        _types.update(types)
     return numpy.ndarray
 
 

@@ -708,6 +708,26 @@ def test_a_pickled_array_comes_back_on_the_device_of_its_index(machine: Machine)
     assert pickle.loads(data).device == 0
 
 
+def test_threads_that_look_for_devices_at_the_same_time_find_the_same_ones(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine()
+    forget_platform()
+    both = threading.Barrier(2)
+    find = null.find_platform
+
+    def find_late() -> NullPlatform | None:
+        both.wait(10)
+        return find()
+
+    monkeypatch.setattr(null, "find_platform", find_late)
+    found: list[Any] = []
+    threads = [threading.Thread(target=lambda: found.append(platform())) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 2 and found[0] is found[1] is platform()
+
+
 def test_a_process_without_devices_is_told_what_to_write(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(1)
     data = pickle.dumps(null.ones(3))
