@@ -168,6 +168,10 @@ class InterruptGuard:
         with uncollected:
             return frame_of(InterruptGuard.sleep.__code__, sys._current_frames().get(self._main or 0)) is not None
 
+    def is_due(self, number: int) -> bool:
+        """Whether a handler of this signal has yet to run. Any thread."""
+        return number in self._pending
+
     def owns_lock(self) -> bool:
         return self.lock is not None and self.lock.is_owned()
 

@@ -28,6 +28,7 @@ from mray._ipc.interrupts import InterruptGuard
 from mray._ipc.reactor import Reactor
 from mray._libraries.core.test_utils import wait_for_condition
 from mray._observe import observer
+from mray._runtime.client.cancelling import Interrupts
 from mray._runtime.session.breakpoints import Breakpoints
 from mray.util import _worker_pool
 from tests.faults.interrupts.steps import as_own
@@ -315,6 +316,37 @@ def test_where_somebody_traces_it_comes_when_somebody_looks_again(clockwork: Clo
             pass
     clockwork.look_again()
     assert clockwork.later == [], "somebody looks again although it has come"
+
+
+def test_an_interrupt_that_waits_for_longer_than_its_task_runs_is_not_the_next_tasks(clockwork: Clockwork) -> None:
+    context: Any = types.SimpleNamespace(task_id=b"cancelled", gpu_ids=[])
+    client: Any = types.SimpleNamespace(reactor=types.SimpleNamespace(guard=clockwork.guard, call_later=lambda *_: None))
+    process: Any = types.SimpleNamespace(interrupt=as_own(lambda: signal.raise_signal(signal.SIGINT)))
+    nobody: Any = None
+    sent = Interrupts(client, nobody, context, process)
+
+    def begin(task_id: bytes) -> None:
+        context.task_id = task_id
+        if sent.active:
+            sent.begin(task_id)
+
+    sys.settrace(lambda *_what: None)  # so that the handler waits until somebody looks again
+    try:
+        sent.cancel(b"cancelled", False, False)
+    finally:
+        sys.settrace(None)
+    assert clockwork.guard.is_due(signal.SIGINT)
+    for task_id in (b"second", b"third", b"fourth"):
+        begin(task_id)
+    clockwork.soon.pop()()
+    clockwork.look_again()
+    for _ in range(1000):
+        pass
+    assert not clockwork.guard.is_due(signal.SIGINT)
+    for task_id in (b"fifth", b"sixth"):
+        begin(task_id)
+    with pytest.raises(KeyboardInterrupt):  # the user's
+        signal.raise_signal(signal.SIGINT)
 
 
 def test_signals_that_come_while_one_waits_do_not_nest(clockwork: Clockwork) -> None:

@@ -11,12 +11,14 @@ Note [task of an interrupt]
 ---------------------------
 The reading thread sends an interrupt, which lands in the main thread some byte codes later, when another task may be running.
 So each interrupt is sent for a named task: the names are written before the signal is sent, and the handler, in the main thread,
-acts only if the running task is named. Names are dropped after another task has begun and ended, when the signal must have arrived.
+acts only if the running task is named. Names are dropped after another task has begun and ended, when the signal must have arrived, but
+not while a handler waits for mray's code to return (`mray._ipc.interrupts`).
 A SIGINT that was not sent for a task comes from the user and interrupts the running one.
 """
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -184,6 +186,7 @@ class Interrupts:
         """The task was interrupted and has ended, and may run again here. Its last signal may still be on its way."""
         with self._lock:
             self._named.pop(task_id, None)
+            self._before.pop(task_id, None)
             self._named[b""] = False
 
     def is_cancelled(self, task_id: bytes | None) -> bool:
@@ -194,7 +197,8 @@ class Interrupts:
         """Drop old names. Raises KeyboardInterrupt if the starting task is among the new ones. Main thread."""
         with self._lock:
             cancelled = task_id in self._named
-            self._before, self._named = self._named, {}
+            kept = self._before if self._client.reactor.guard.is_due(signal.SIGINT) else {}
+            self._before, self._named = {**kept, **self._named}, {}
             self.active = bool(self._before)
         if cancelled:
             raise KeyboardInterrupt
