@@ -19,6 +19,9 @@ import mray
 from tests.forked import Interpreter
 from tests.full import FULL
 
+if FULL:
+    pytestmark = pytest.mark.timeout(40_000)  # a session begins and ends at every byte code of both
+
 SWEEP = Path(__file__).with_name("sweep.py")
 #: Kind of work -> byte codes from one place to the next in a slice: some dozens of places of each.
 KINDS = {
