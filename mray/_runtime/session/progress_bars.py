@@ -361,7 +361,7 @@ class tqdm:  # noqa: N801  (tqdm's name)
             return
         if not self._is_known:
             self._is_known = True
-            backend.query("printed")  # the driver is told of the bar before the value of its task
+            backend.query("printed")  # the driver knows the bar before the value of its task
 
     def _state(self) -> dict[str, Any]:
         return {
