@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any, cast
@@ -288,3 +290,19 @@ def test_the_error_of_a_descriptor_that_does_not_come_names_the_process(answer: 
         there.shutdown(socket.SHUT_WR)
         with pytest.raises(kind, match=text):
             Descriptors(client, lambda _key: -1).fetch("w1", "a key")
+
+
+def test_a_process_without_a_descriptor_for_another_says_so_and_names_itself() -> None:
+    def full(_key: str) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    handlers: dict[int, Callable[..., None]] = {}
+    here, there = socket.socketpair()
+    client: Any = SimpleNamespace(from_peers=SimpleNamespace(on=handlers.update), connect=lambda _process: here)
+    descriptors = Descriptors(client, full)
+    connection: Any = SimpleNamespace(send=lambda message: there.sendall(encode(message)), close=there.close)
+    handlers[m.DESCRIPTOR](connection, "")
+    with pytest.raises(
+        OSError, match=f"^.Errno 24. Too many open files: process {os.getpid()} may have .* It has none for another process.$"
+    ):
+        descriptors.fetch("w1", "")

@@ -21,7 +21,7 @@ from mray._common import messages as m
 from mray._common.kept import os, socket
 from mray._ipc.connection import SocketConnection, encode, receive_fds
 from mray._ipc.frames import decode_message
-from mray._ipc.limits import exhausted
+from mray._ipc.limits import exhausted, is_exhausted
 from mray._ipc.segment import Ask, offered
 from mray.exceptions import RaySystemError
 
@@ -75,20 +75,19 @@ class Descriptors:
         return lambda name: self.fetch(process, name)[0]
 
     def _on_descriptor(self, connection: SocketConnection, key: str) -> None:
-        client = self._client
         try:
             if not key or key.startswith((DOORBELL, ONE_BY_ONE, SEMAPHORE)):
                 fd = self._doorbell(key)
             else:
                 descriptor = offered(key)  # held until it is sent
                 fd = descriptor.fd
-            row = str(client.reactor.row).encode()
+            row = str(self._client.reactor.row).encode()
             if fd < 0:
                 connection.socket.send(row)
             else:
                 socket.send_fds(connection.socket, [row], [fd])
-        except FileNotFoundError as error:
-            connection.send((m.REFUSED, error.errno, str(error)))
-        except OSError:  # the requesting process has died
-            pass
+        except OSError as error:  # nothing more reaches a requesting process that has died
+            if is_exhausted(error):
+                error = exhausted(error, "It has none for another process.")
+            connection.send((m.REFUSED, error.errno or errno.EIO, error.strerror or str(error)))
         connection.close()
