@@ -122,6 +122,10 @@ def _stop_shared(ray: ModuleType, shared_session: Any) -> None:
     gc.collect()
     ray.shutdown()
     shared_session.running = False
+    if ENGINE == "mray":
+        from mray._device.platform import forget_platform
+
+        forget_platform()  # pretended devices keep their pinned memory for the next session
     while _before:
         before, check = _before.pop()
         if ENGINE == "mray":
