@@ -23,9 +23,8 @@ def array_type() -> Any:
     if not _types:
         # Two C types of one size compare equal (long and long long): the name maps to the same one as in numpy's own pickle.
         types = {name: numpy.dtype(name) for name in (numpy.dtype(letter).str for letter in "?bBhHiIlLqQefdFD")}
-        names = {dtype: name for name, dtype in types.items()}
         # Each table in one step, the tested one last: other threads read them, and a signal's handler may raise here.
-        _names.update(names)
+        _names.update({dtype: name for name, dtype in types.items()})
         _types.update(types)
     return numpy.ndarray
 

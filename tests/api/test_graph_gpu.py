@@ -622,9 +622,11 @@ def test_a_result_that_is_made_where_its_reader_looks_is_not_copied(ray_session,
         result = ray.get(graph.execute(number))
         assert result == [1000.0 * number] if reader == "an actor" else set(result.tolist()) == {number}
         del result
+        for device in platform().devices:
+            platform().synchronize(device, 0)  # so that its memory is free
     counters = channel_of(graph, "fill")
     assert counters["device_copied"] + counters["device_handed"] == 20
-    assert counters["device_handed"] >= 5  # where the memory comes back late, each second one is copied
+    assert counters["device_handed"] >= 10
 
 
 def test_a_result_of_which_its_maker_keeps_a_view_is_copied(ray_session, actor, compiled):

@@ -33,8 +33,8 @@ def project(tmp_path: Path) -> Run:
             # Hypothesis's takes a third of the start of pytest, and has nothing to do here.
             command += ["-p", "no:cacheprovider", "-p", "no:hypothesispytest", *(["-p", "mray.pytest_plugin"] if plugin else [])]
         own = ("PYTEST_", "COV", "MRAY_NULL", RETRY_DELAY)
-        machines = ("CI", "BUILD_NUMBER")  # with these pytest's summary has whole messages
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(own) and name not in machines}
+        of_ci = ("CI", "BUILD_NUMBER")  # with these pytest's summary has whole messages
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(own) and name not in of_ci}
         environment["PYTHONPATH"] = python_path()
         return subprocess.run([*command, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False)
 

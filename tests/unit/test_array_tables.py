@@ -25,8 +25,10 @@ def read() -> Any:
     return arrays.restore_array(MEMORY, "<f8", (3,)).tolist()
 
 
-def fill(line: int, act: Callable[[], None]) -> bool:
-    """Fill the tables, with `act` before this line that the function executes; whether it executes as many."""
+def fill(monkeypatch: pytest.MonkeyPatch, line: int, act: Callable[[], None]) -> bool:
+    """Fill empty tables, with `act` before this line that the function executes; whether it executes as many."""
+    monkeypatch.setattr(arrays, "_names", {})
+    monkeypatch.setattr(arrays, "_types", {})
     left = line
 
     def on_line(_frame: FrameType, event: str, _argument: object) -> Any:
@@ -56,9 +58,7 @@ def test_another_thread_restores_an_array_at_any_moment_of_the_first_use(monkeyp
         other.join()
 
     for line in count():
-        monkeypatch.setattr(arrays, "_names", {})
-        monkeypatch.setattr(arrays, "_types", {})
-        if not fill(line, act):
+        if not fill(monkeypatch, line, act):
             break
     assert line > 4
     assert found == [[0.0, 1.0, 2.0]] * line
@@ -69,10 +69,8 @@ def test_arrays_are_restored_after_a_first_use_that_was_cut_short_at_any_line(mo
         raise Stop
 
     for line in count():
-        monkeypatch.setattr(arrays, "_names", {})
-        monkeypatch.setattr(arrays, "_types", {})
         try:
-            fill(line, act)
+            fill(monkeypatch, line, act)
             break
         except Stop:
             assert read() == [0.0, 1.0, 2.0]

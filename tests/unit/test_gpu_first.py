@@ -42,7 +42,7 @@ def test_probes_answer_as_the_design_needs_it(tmp_path: Path) -> None:
     copied = (25, 0, 0)
     assert len(counts) == 6 and counts[:2] == counts[3:5] == [copied, copied]
     # Where a reader releases an output late, the next one is made in memory of its own, and copied: how many, depends on the load.
-    assert all(sum(each) == 25 and each[1] and not each[2] for each in counts[2::3]), counted
+    assert all(sum(each) == 25 and each[1] >= 5 and not each[2] for each in counts[2::3]), counted
     assert "peer access: ok: 2 of 2 directions" in said["peers"]
     assert "waits while the writer lives: True" in said["forsake"] and "goes on by death alone: True" in said["forsake"]
     assert "memory of the dead: RuntimeError" in said["dead_handles"] and "timeline of the dead: NotOpenedError" in said["dead_handles"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Callable, Iterator
-from time import monotonic, sleep
 from typing import Any
 
 import pytest
 
 from mray._ipc.process import stat_of
+from mray._libraries.core.test_utils import wait_for_condition
 from mray.util.state import _processes
 from mray.util.state._processes import infos_of
 
@@ -49,10 +49,7 @@ class Forked:
 
     def settle(self) -> None:
         """Until it sleeps: what it does on its way there has pages of its own, too."""
-        deadline = monotonic() + 60.0
-        while stat_of(self.pid)[0] != b"S":
-            assert monotonic() < deadline
-            sleep(0.001)
+        wait_for_condition(lambda: stat_of(self.pid)[0] == b"S", timeout=60, retry_interval_ms=1)
 
     def write(self) -> None:
         os.write(self.to_child[1], b"x")

@@ -87,7 +87,6 @@ class Descriptors:
             else:
                 socket.send_fds(connection.socket, [row], [fd])
         except OSError as error:  # nothing more reaches a requesting process that has died
-            if is_exhausted(error):
-                error = exhausted(error, "It has none for another process.")
-            connection.send((m.REFUSED, error.errno or errno.EIO, error.strerror or str(error)))
+            text = exhausted(error, "It has none for another process.").strerror if is_exhausted(error) else str(error)
+            connection.send((m.REFUSED, error.errno or errno.EIO, text))
         connection.close()
